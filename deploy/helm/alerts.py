@@ -20,6 +20,7 @@ _SETTINGS = RuleSettings('job="<selector>"', (_PACE,), "<runbooks>", "<dashboard
 _TEXTS = {
     ',task="<task>"': "<task>",
     'job="<selector>"': "<selector>",
+    duration(_PACE.window_seconds): "<one_window>",
     duration(2 * _PACE.window_seconds): "<two_windows>",
     duration(2 * _PACE.slowest_seconds): "<two_periods>",
     duration(_PACE.refit_seconds): "<refits>",

@@ -170,6 +170,13 @@ class ChartConfig(Section):
         examples=[{"false_alarms_per_week": 0.2}],
     )
 
+    shared: bool = Field(
+        default=True,
+        description="Whether one alarm of the task says that most of its models fell together. Needs 3 "
+        "models or more.",
+        examples=[False],
+    )
+
     @model_validator(mode="after")
     def _fits(self) -> ChartConfig:
         demand([self._both(), unique("rules", self.rules), *self._out_of_place()])

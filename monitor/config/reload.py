@@ -41,6 +41,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
     "tasks.*.chart.features": Consequence.AT_ONCE,
+    "tasks.*.chart.shared": Consequence.AT_ONCE,
     # The chart of a metric that was not estimated before has no baseline.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,

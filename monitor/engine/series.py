@@ -86,6 +86,11 @@ class SeriesSettings:
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
     @property
+    def silent_after_seconds(self) -> float:
+        """The time without answers after which the model is silent."""
+        return _SILENT_AFTER_AGES * self.task.window.max_age_seconds
+
+    @property
     def judge(self) -> JudgeSettings:
         """The settings of the series' `Judge`, which applies charts and objectives."""
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
@@ -340,7 +345,7 @@ class Series:
         """Close and return the open window if it is too old. Check if the model has stopped answering."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that never answered is silent from the start on
-        silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
+        silent = now - self._last_arrival > self.settings.silent_after_seconds
         if silent != self._silent:
             self._silent = silent
             self.invalidate_view()
@@ -616,6 +621,7 @@ class Series:
             },
             features=None if watch is None else watch.newest,
             broken_features=broken,
+            shared_seconds=self.settings.silent_after_seconds if self.settings.task.chart.shared else 0.0,
         )
 
     def _distributions(self) -> Distributions | None:

@@ -54,6 +54,7 @@ class LastWindow(msgspec.Struct, frozen=True):
     classes: list[tuple[str, str, str, list[Any]]] = []
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
     improved: list[str] = []  # the metrics whose charts show an improvement
+    deviations: dict[str, float] = {}  # of the charts' verdicts; older versions did not store them
     by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # alarms decided by labels
     shares: list[list[list[Any]]] = []  # the results of the confusion matrix, a row for each true class
     confidences: ConfidenceHistogram = ConfidenceHistogram()
@@ -132,7 +133,11 @@ class SeriesOutput:
         self.charts = tuple(
             ChartView(
                 metric,
-                Verdict(center, lower, upper, rules, out, metric in last.improved),
+                Verdict(
+                    *(center, lower, upper, rules, out),
+                    improved=metric in last.improved,
+                    deviation=last.deviations.get(metric, 0.0),
+                ),
                 by_labels=AlarmByLabels(*last.by_labels[metric]) if metric in last.by_labels else None,
             )
             for metric, center, lower, upper, rules, out in last.charts
@@ -272,6 +277,7 @@ class SeriesOutput:
             shares=[list(map(_plain, row)) for row in (self.confusion.shares if self.confusion else ())],
             confidences=self.confidences,
             improved=[c.metric for c in self.charts if c.verdict.improved],
+            deviations={c.metric: c.verdict.deviation for c in self.charts},
             by_labels={
                 c.metric: (b.value, b.lower, b.upper, b.labels, b.confidences_moved)
                 for c in self.charts

@@ -12,6 +12,7 @@ from monitor.base.registry import METRICS, SHARES
 from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
+from monitor.reports.shared import SharedView
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     ChartView,
@@ -27,6 +28,7 @@ from monitor.reports.window_view import leading_estimate
 _View = TypeVar("_View", ChartView, ObjectiveView)
 _BY_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # the one with most labels first
 _MOST_FEATURES = 2
+_MOST_MODELS = 5
 _MOSTLY, _PARTLY = 0.5, 0.2  # the least share of a change for which a part is named with this word
 
 
@@ -192,6 +194,31 @@ def describe_held_labels(name: str, refused: str | None) -> Statement:
     fact = "labels contradict each other, so no fit on labels begins"
     reason = f"{refused[0].upper()}{refused[1:]}." if refused else ""
     return Statement(name, fact, reason, "Check who sends other classes for answers that have a label.")
+
+
+def describe_shared(one: SharedView) -> Statement:
+    """Describe a change for the worse that the models of a task share.
+
+    Examples
+    --------
+    >>> fallen = SharedView("delay", "accuracy", ("a", "b", "c"), (("b", -0.04), ("a", -0.031), ("c", -0.03)))
+    >>> str(describe_shared(fallen))
+    'all 3 models of delay: accuracy fell by 3.1 points, a change that they share'
+    >>> describe_shared(fallen).details
+    'Points by model: b -4.0, a -3.1 and c -3.0.'
+    """
+    moved, compared, change = len(one.changes), len(one.models), one.change
+    models = f"all {compared:,}" if moved == compared else f"{moved:,} of {compared:,}"
+    by = "has changed"
+    if change is not None:
+        by = f"{'fell' if change < 0 else 'rose'} by {100 * abs(change):.1f} points"
+    since = f" since {_moment(one.since)}" if one.since is not None else ""
+    fact = f"{metric_words(one.metric)} {by}{since}, a change that they share"
+    known = [f"{model} {100 * change:+.1f}" for model, change in one.changes if change is not None]
+    more = [f"{len(known) - _MOST_MODELS:,} more"] if len(known) > _MOST_MODELS else []
+    details = f"Points by model: {listed([*known[:_MOST_MODELS], *more])}." if known else ""
+    check = "Check first what the models have in common: features, clients, traffic, a release."
+    return Statement(f"{models} models of {one.task}", fact, details, check)
 
 
 def subject(one: SeriesView) -> str:

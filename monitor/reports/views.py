@@ -197,6 +197,9 @@ class SeriesView:
         Number of answers since the start of the agent, if each of them has a score of exactly 1, or a
         confidence of exactly 0 or 1. Such a model probably sends classes instead of probabilities. Otherwise
         0; also 0 for fewer than 200 answers, and for groups.
+    shared_seconds : float
+        The longest time by which the end of the last closed window may precede that of another model's, if
+        the two are compared by `monitor.reports.shared`. 0 if `chart.shared` is off.
     """
 
     task: str
@@ -231,6 +234,7 @@ class SeriesView:
     broken_features: tuple[BrokenFeature, ...] = ()
     confusion: ConfusionView | None = None
     rebaselining: tuple[BaselineProgress, ...] = ()
+    shared_seconds: float = 0.0
 
     @property
     def contradicted(self) -> bool:

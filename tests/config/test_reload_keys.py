@@ -225,6 +225,10 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         hours(600, 2), hours(100, 5, start=1.72e9),
         lambda _, rig: dict(rig.engine.view().series[0].feature_alarms),
     ),
+    "tasks.*.chart.shared": (
+        {"chart": {"sigmas": 3, "shared": False}}, {"chart": {"sigmas": 3}}, rows(50), rows(50, start=1.72e9),
+        lambda _, rig: rig.engine.view().series[0].shared_seconds,
+    ),
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
         lambda _, rig: len(rig.engine.view().series),
@@ -240,6 +244,7 @@ SEEN = {
     "tasks.*.labels.max_answers": (100, 0),
     "tasks.*.labels.max_waiting": (1500, 1000),
     "tasks.*.chart.features.false_alarms_per_week": ({}, {"hour": True}),
+    "tasks.*.chart.shared": (0.0, 3e9),
     "tasks.*.max_series": (1, 2),
     "tasks.*.labels.max_replaced": (False, True),
     "tasks.*.labels.weights": (["given"], ["estimated"]),

@@ -108,6 +108,8 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
         for _, _, series in migrated["tasks"][name]["series"]:
             assert (series["recalibration"] or {}).pop("held", False) is False
             assert series["windows"].pop("first_row") == 0
+            shown = series["last"] or {}
+            assert not any(shown.pop("deviations", {}).values()), "of windows, which it did not store"
         for state in (migrated, expected):
             for _, group, series in state["tasks"][name]["series"]:
                 series.pop("errors", None)  # of labels by predicted class, which it did not count

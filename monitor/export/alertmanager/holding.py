@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from monitor.base.registry import METRICS
 from monitor.export.rules import RuleSettings, rule_groups
+from monitor.reports.shared import shared_views
 from monitor.reports.statements import (
     Statement,
     describe_alarm,
@@ -16,6 +17,7 @@ from monitor.reports.statements import (
     describe_drifted_features,
     describe_held_labels,
     describe_objective,
+    describe_shared,
     describe_silence,
     subject,
 )
@@ -27,6 +29,7 @@ Identity = frozenset[tuple[str, str]]
 BREACHED = "BlindsightObjectiveBreached"
 AT_RISK = "BlindsightObjectiveAtRisk"
 OUT_OF_CONTROL = "BlindsightOutOfControl"
+SHARED = "BlindsightSharedChange"
 UNTRUSTED = "BlindsightEstimateUntrusted"
 BROKEN_FEATURE = "BlindsightFeatureBroken"
 DRIFTED_FEATURE = "BlindsightFeatureDrifted"
@@ -47,10 +50,14 @@ class Condition:
     statement : Statement
         The sentences of the alert, with the newest figures.
     windows : int
-        Number of closed windows of the series.
+        Number of closed windows of the series, or of the task: see `closed_windows`.
     patient : bool
         True if the condition must be true in two windows before it becomes an alert, and false in two windows
         before the alert ends. False if one window is enough.
+    at_once : bool
+        True if a patient condition becomes an alert at once, and is patient only about its end.
+    severity : str
+        The severity, if rules of this name have several; by default that of the only rule.
     """
 
     name: str
@@ -58,11 +65,14 @@ class Condition:
     statement: Statement
     windows: int
     patient: bool = True
+    at_once: bool = False
+    severity: str = ""
 
     @property
     def identity(self) -> Identity:
         """The labels that identify the alert. They do not contain the window or the value."""
-        labels = {**dict(self.labels), "alertname": self.name, "severity": severities()[self.name]}
+        severity = self.severity or severities()[self.name]
+        labels = {**dict(self.labels), "alertname": self.name, "severity": severity}
         return frozenset(labels.items())
 
 
@@ -82,10 +92,32 @@ def active_conditions(view: AgentView) -> Iterator[Condition]:
     for one in view.engine.series:
         if not _warming(one):
             yield from _of_series(one, model_lost_trust=bool(one.group) and (one.task, one.model) in lost)
+    closed = closed_windows(view)
+    for shared in shared_views(view.engine.series):
+        # It must precede the alerts of the models, which it inhibits. The critical one inhibits the warning.
+        for severity, on in (("warning", shared.alarm), ("critical", shared.breached)):
+            if on:
+                labels, statement = (
+                    (("task", shared.task), ("metric", shared.metric)),
+                    describe_shared(shared),
+                )
+                windows = closed[shared.task, "", ""]
+                yield Condition(SHARED, labels, statement, windows, at_once=True, severity=severity)
     for task, refits in view.engine.refits.items():
         if refits.held:
             conflict = describe_held_labels(task, refits.refused)
             yield Condition(CONFLICT, (("task", task),), conflict, refits.number, patient=False)
+
+
+def closed_windows(view: AgentView) -> Mapping[tuple[str, str, str], int]:
+    """Return the number of closed windows by task, model and group.
+
+    For a task alone, with an empty model and group, it is the largest number of its models.
+    """
+    closed = {(one.task, one.model, one.group): one.windows_closed for one in view.engine.series}
+    for (task, _, _), windows in list(closed.items()):
+        closed[task, "", ""] = max(windows, closed.get((task, "", ""), 0))
+    return closed
 
 
 def _warming(one: SeriesView) -> bool:

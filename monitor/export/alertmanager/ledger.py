@@ -59,7 +59,8 @@ class AlertLedger:
 
     A condition that is `patient` becomes an alert when it is true in two windows, and the alert ends when the
     condition is false in two windows. If no window follows because answers stop, the time of two windows is
-    enough. Other conditions begin and end an alert at once.
+    enough. Other conditions begin and end an alert at once. A condition that is also `at_once` begins it at
+    once.
 
     In the first update, all true conditions become alerts at once. After a restart, they were probably alerts
     before, and an alert must be sent again before it expires in Alertmanager.
@@ -106,7 +107,7 @@ class AlertLedger:
         ----------
         conditions : iterable of Condition
         closed : mapping of (task, model, group) to int
-            The number of closed windows of every existing series.
+            The number of closed windows of every existing series and task: see `closed_windows`.
         now : float
             Seconds since the epoch.
         """
@@ -149,7 +150,7 @@ class AlertLedger:
         entry = replace(entry, condition=condition, held=now)
         if entry.fired is not None:
             return entry
-        at_once = self._first or not condition.patient
+        at_once = self._first or not condition.patient or condition.at_once
         confirmed = condition.windows - entry.windows >= _WINDOWS - 1
         if at_once or confirmed or now - entry.seen >= self._patience(entry.task):
             return replace(entry, fired=now, delivered=False)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from monitor.config.alertmanager import Alertmanager
-from monitor.export.alertmanager.holding import active_conditions
+from monitor.export.alertmanager.holding import active_conditions, closed_windows
 from monitor.export.alertmanager.ledger import AlertLedger, PushedAlert
 from monitor.export.page.addresses import external_address
 from monitor.export.push.access import Access, Endpoint
@@ -68,8 +68,7 @@ class AlertPusher(Pusher):
     def push(self, now: float) -> None:
         """Send the alerts that are due."""
         view = self._newest_view()
-        closed = {(s.task, s.model, s.group): s.windows_closed for s in view.engine.series}
-        self._ledger.update(active_conditions(view), closed, now)
+        self._ledger.update(active_conditions(view), closed_windows(view), now)
         due = self._ledger.due(now)
         self._waiting = self._ledger.waiting
         if due:

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.names import CORRECTED
 from monitor.base.results import Estimate, Result
+from monitor.export.alertmanager.holding import SHARED
 from monitor.export.page.addresses import model_address
 from monitor.export.page.states import (
     WorstState,
@@ -25,7 +26,8 @@ from monitor.export.page.states import (
 )
 from monitor.export.page.templates import render
 from monitor.export.page.words import anchor
-from monitor.reports.statements import describe, shown_estimate, value_by_labels
+from monitor.reports.shared import SharedView, shared_views
+from monitor.reports.statements import Statement, describe, describe_shared, shown_estimate, value_by_labels
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
 
 MOST_SERIES = 500
@@ -166,7 +168,8 @@ def _query(**parameters: str) -> str:
 def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> Markup:
     """Return the headline of one or more models as HTML, with a sentence about each model in a red state.
 
-    Only the worst of these models have a sentence; the other ones are counted.
+    Only the worst of these models have a sentence; the other ones are counted. If models share a change, one
+    sentence about their task comes first and stands for the sentences about this change.
 
     Parameters
     ----------
@@ -176,12 +179,27 @@ def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> M
     root : str, optional
         The relative address of the agent's page, which has the runbooks; None without an agent.
     """
+    shared = [each for each in shared_views(models) if each.alarm]
+    covered = {(each.task, model, each.metric) for each in shared for model, _ in each.changes}
+    lines = [_shared_line(each, root) for each in shared]
     red = sorted((one for one in models if worst_state(one) <= WorstState.OUT_OF_CONTROL), key=urgency)
-    lines = [
-        (link(one), describe(one), "" if root is None else runbook_address(one, root))
-        for one in red[:_SENTENCES_SHOWN]
+    own = [
+        one
+        for one in red
+        if worst_state(one) is WorstState.UNTRUSTED or (one.task, one.model, worst_metric(one)) not in covered
     ]
-    return render("overview.html", "glance", headline(models), lines, len(red) - len(lines))
+    lines += [
+        (link(one), describe(one), "" if root is None else runbook_address(one, root))
+        for one in own[:_SENTENCES_SHOWN]
+    ]
+    more = len(own[_SENTENCES_SHOWN:])
+    return render("overview.html", "glance", headline(models), lines, more)
+
+
+def _shared_line(shared: SharedView, root: str | None) -> tuple[str, Statement, str]:
+    """Return the address of the models that share a change, the sentence about it, and its runbook."""
+    runbook = "" if root is None else f"{root}runbooks/{SHARED}{_query(task=shared.task)}"
+    return f"{root or ''}{_query(task=shared.task)}", describe_shared(shared), runbook
 
 
 def runbook_address(one: SeriesView, root: str = "") -> str:

@@ -121,6 +121,27 @@ FAMILIES: dict[str, MetricFamily] = {
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_part_rows",
     ),
+    "shared_alarm": MetricFamily(
+        "gauge",
+        "1 while most models of the task share a change for the worse, by the charts of the metric. Absent "
+        "with fewer than three models that can be compared.",
+        per_series=False,
+        rows="monitor.export.prometheus.rows:shared_alarm_rows",
+    ),
+    "shared_breach": MetricFamily(
+        "gauge",
+        "1 while blindsight_shared_alarm is 1 and the objective of a model that shares it is breached.",
+        per_series=False,
+        rows="monitor.export.prometheus.rows:shared_breach_rows",
+    ),
+    "shared_alarm_change_ratio": MetricFamily(
+        "gauge",
+        "Change of the metric against its baseline, -1 to 1, of each model that shares the change. Only "
+        "while blindsight_shared_alarm is 1.",
+        "ratio",
+        per_series=False,
+        rows="monitor.export.prometheus.rows:shared_alarm_change_rows",
+    ),
     "objective_ratio": MetricFamily(
         "gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"
     ),

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from monitor.base.results import RankInterval
 from monitor.reports.attribution import Attribution, top_features, top_parts
-from monitor.reports.views import SeriesView
+from monitor.reports.shared import shared_views
+from monitor.reports.views import AgentView, SeriesView
 
 _SAME_FEATURES = "same_features"
 
@@ -133,6 +134,26 @@ def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
         # A group may be named `feature`, and a label must not come twice.
         for part, change in (_feature_parts(each) | {p.part: p.change for p in top_parts(each)}).items():
             yield {"metric": each.metric, "part": text(part)}, change
+
+
+def shared_alarm_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield for each task and metric with three comparable models 1 if they share a change, else 0."""
+    for each in shared_views(view.engine.series):
+        yield {"task": text(each.task), "metric": each.metric}, float(each.alarm)
+
+
+def shared_breach_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield likewise 1 if the objective of a model that shares the change is breached, else 0."""
+    for each in shared_views(view.engine.series):
+        yield {"task": text(each.task), "metric": each.metric}, float(each.breached)
+
+
+def shared_alarm_change_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the change of each model that shares a change with the others of its task."""
+    for each in shared_views(view.engine.series):
+        for model, change in each.changes:
+            if change is not None:
+                yield {"task": text(each.task), "model": text(model), "metric": each.metric}, change
 
 
 def _feature_parts(attribution: Attribution) -> dict[str, float]:

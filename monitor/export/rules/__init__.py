@@ -69,7 +69,7 @@ def runbook_names() -> tuple[str, ...]:
     Examples
     --------
     >>> len(runbook_names()), runbook_names()[0]
-    (20, 'BlindsightAccountingBroken')
+    (21, 'BlindsightAccountingBroken')
     """
     return tuple(sorted(path.stem for path in _runbooks().glob("*.md")))
 
@@ -399,7 +399,7 @@ def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
     --------
     >>> for group in rule_groups(RuleSettings()):
     ...     print(group.name, len({alert.name for alert in group.alerts}))
-    blindsight-models 8
+    blindsight-models 9
     blindsight-agent 12
     """
     groups: dict[str, list[Alert]] = {}
@@ -423,6 +423,7 @@ def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
     if "shortest" in entry:
         scope = replace(scope, shortest_seconds=seconds_of(entry["shortest"]))
     times = {
+        "one_window": pace.window_seconds,
         "two_windows": 2 * pace.window_seconds,
         "two_periods": 2 * pace.slowest_seconds,
         "refits": pace.refit_seconds,
@@ -520,8 +521,9 @@ def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
 
 
 def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
-    of_model = "$labels.model" in alert.summary + alert.description
-    page = page_url(settings.external_url) if settings.external_url and of_model else ""
+    texts = alert.summary + alert.description
+    of_models = "$labels.model" in texts or "$labels.metric" in texts
+    page = page_url(settings.external_url) if settings.external_url and of_models else ""
     runbook = settings.runbook_url(alert.name, RUNBOOK_QUERY)
     annotations = {
         "summary": alert.summary,

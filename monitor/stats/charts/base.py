@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -45,6 +45,9 @@ class Verdict:
         True if the alarm is on after this window.
     improved : bool
         True if the chart shows a change for the better after this window and no alarm is on.
+    deviation : float
+        The distance of the estimate from the centre, in standard deviations of such a window. Reports do not
+        contain it, so verdicts are compared without it.
     """
 
     center: float
@@ -53,6 +56,7 @@ class Verdict:
     rules: tuple[str, ...]
     out_of_control: bool
     improved: bool = False
+    deviation: float = field(default=0.0, compare=False)
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

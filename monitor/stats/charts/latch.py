@@ -156,7 +156,8 @@ class ChartLogic:
         alone = 0 < change >= FAR * sigma  # the windows hardly vary, so the least change alone decides
         least = 0.0 if alone else max(change - RESOLUTION, 0.0) / sigma if change else 0.0
         lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds(least))
-        rules = self._memory.update(self._standardised(value, sigma), least)
+        deviation = self._standardised(value, sigma)
+        rules = self._memory.update(deviation, least)
         self._latch(bool(rules))
         return Verdict(
             center=self.center,
@@ -165,6 +166,7 @@ class ChartLogic:
             rules=rules,
             out_of_control=self._alarm.on,
             improved=self._improvement.on and not self._alarm.on,
+            deviation=deviation,
         )
 
     def _latch(self, broken: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from monitor.export.alertmanager.holding import BREACHED, CONFLICT, UNTRUSTED, Condition
 from monitor.export.alertmanager.ledger import RESOLVED_SECONDS, AlertLedger
@@ -40,6 +41,14 @@ def test_one_window_is_a_blip() -> None:
     assert talk.look([breach(7)], 7, 500.0) == []
     assert talk.look([], 8, 501.0) == []
     assert talk.look([breach(9)], 9, 502.0) == []
+
+
+def test_a_condition_at_once_is_an_alert_in_its_first_window_and_ends_after_two_without() -> None:
+    talk = Talk()
+    sudden = replace(breach(7), at_once=True)
+    assert talk.look([sudden], 7, 1.0) == [(1.0, 241.0)]
+    assert talk.look([], 8, 2.0) == []
+    assert talk.look([], 9, 3.0) == [(1.0, 3.0)]
 
 
 def test_two_windows_are_an_alert_that_is_told_again_and_again() -> None:

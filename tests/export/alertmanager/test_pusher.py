@@ -16,7 +16,13 @@ from monitor.cli.outputs import alert_pushers
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.file import config_from
 from monitor.config.root import Config
-from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, active_conditions
+from monitor.export.alertmanager.holding import (
+    BREACHED,
+    NO_WINDOW,
+    SHARED,
+    active_conditions,
+    closed_windows,
+)
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
@@ -178,6 +184,47 @@ def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
     assert breached.statement == describe(LOW)
 
 
+def fleet(fallen: int, quiet: int = 0, breached: bool = True) -> tuple[SeriesView, ...]:
+    """Return models of one task, of which some share a fall of 4 sigma."""
+    state = ObjectiveState.BREACHED if breached else ObjectiveState.MET
+    objective = (ObjectiveView("accuracy", 0.9, True, state),)
+    calm = dataclasses.replace(CALM, shared_seconds=2700.0)
+    verdict = Verdict(0.94, 0.92, 0.96, ("we1",), True, deviation=-4.0)
+    low = dataclasses.replace(calm, charts=(ChartView("accuracy", verdict),), objectives=objective)
+    return (
+        *(dataclasses.replace(low, model=f"m{i:02d}") for i in range(fallen)),
+        *(dataclasses.replace(calm, model=f"q{i:02d}") for i in range(quiet)),
+    )
+
+
+def test_models_that_fall_together_are_a_condition_of_their_task() -> None:
+    shared = [each for each in active_conditions(view(*fleet(4))) if each.name == SHARED]
+    assert [dict(each.identity) for each in shared] == [
+        {"alertname": SHARED, "severity": severity, "task": "toxicity", "metric": "accuracy"}
+        for severity in ("warning", "critical")
+    ]
+    assert str(shared[0].statement) == (
+        "all 4 models of toxicity: accuracy fell by 2.7 points, a change that they share"
+    )
+    assert [each.windows for each in shared] == [18, 18]
+    met = active_conditions(view(*fleet(4, breached=False)))
+    assert [each.severity for each in met if each.name == SHARED] == ["warning"]
+
+
+def test_the_fall_of_one_model_beside_others_is_a_condition_of_the_model() -> None:
+    assert names(*fleet(1, 19)) == ["ObjectiveBreached", "ObjectiveAtRisk", "OutOfControl"]
+    assert "SharedChange" not in names(*fleet(2))
+
+
+def test_the_windows_of_a_task_are_those_of_its_fastest_model() -> None:
+    slow, fast = dataclasses.replace(CALM, windows_closed=3), dataclasses.replace(CALM, model="m")
+    assert closed_windows(view(slow, fast)) == {
+        ("toxicity", "erm", ""): 3,
+        ("toxicity", "m", ""): 18,
+        ("toxicity", "", ""): 18,
+    }
+
+
 # ── a real Alertmanager ──
 
 NewAlertmanager = Callable[[str], AlertmanagerServer]
@@ -234,6 +281,38 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     assert len(webhook.matching("/pager", "firing")) == 1
     assert push.view.trouble is None
     assert push.view.delivered >= 3
+
+
+def test_twenty_models_that_fall_together_are_one_page(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    def silent(name: str) -> SeriesView:
+        return dataclasses.replace(CALM, task=name, model=name, state=SeriesState.SILENT)
+
+    receiver, agent = alertmanager(example(webhook.url)), Agent(silent("first"), *fleet(0, 20))
+    push = pusher(receiver.url, agent)
+    push.start()
+    try:
+        wait_until(lambda: bool(receiver.alerts(model="first")), "the first look is over")
+        agent.series = fleet(20)
+        wait_until(lambda: bool(webhook.matching("/pager", "firing", alertname=SHARED)), "it pages")
+        agent.series = tuple(dataclasses.replace(one, windows_closed=19) for one in fleet(20))
+        wait_until(
+            lambda: (
+                [bool(one["status"]["inhibitedBy"]) for one in receiver.alerts(alertname=BREACHED)]
+                == [True] * 20
+            ),
+            "the alert of the task inhibits those of the models",
+        )
+        agent.series += (silent("last"),)
+        # An alert waits as long as any before it, so these have had their turn.
+        wait_until(lambda: bool(webhook.matching("/tickets", "firing", model="last")), "a later alert shows")
+    finally:
+        push.stop()
+    assert len(webhook.matching("/pager", "firing")) == 1
+    of_models = [one for one in receiver.alerts(task="toxicity") if "model" in one["labels"]]
+    assert {one["status"]["state"] for one in of_models} == {"suppressed"}
+    assert len(of_models) == 60
 
 
 def test_a_configured_agent_links_its_alerts_to_its_page_and_its_own_runbooks(

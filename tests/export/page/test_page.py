@@ -42,7 +42,7 @@ from monitor.reports.views import (
 )
 from monitor.stats.charts.base import Verdict
 from tests.export.page.page_reading import read
-from tests.export.prometheus.scrape import NEW, WATCHED
+from tests.export.prometheus.scrape import FALLEN, NEW, WATCHED
 
 MODEL = dataclasses.replace(
     NEW,
@@ -451,6 +451,26 @@ def test_a_sentence_says_what_is_wrong_with_each_model_in_a_red_state() -> None:
     assert f'<a href="models/toxicity/erm">toxicity/erm</a>: {statement.fact}. {statement.details}' in start
     assert '<a href="runbooks/BlindsightOutOfControl?task=toxicity&amp;model=erm">Runbook</a>' in start
     assert '<ul class="actions">' not in end + render_page(of(calm))
+
+
+def test_models_that_fall_together_have_one_sentence_and_another_model_its_own() -> None:
+    other = dataclasses.replace(MODEL, task="spam", model="nb")
+    page = render_page(of(other, *FALLEN))
+    lines = page.partition('<ul class="actions">')[2].partition("</ul>")[0].split("<li>")[1:]
+    assert len(lines) == 2
+    assert '<a href="?task=delay">all 3 models of delay</a>: accuracy fell by 3.1 points' in lines[0]
+    assert "Points by model: dro -6.2, erm -3.1 and irm -3.1." in lines[0]
+    assert '<a href="runbooks/BlindsightSharedChange?task=delay">Runbook</a>' in lines[0]
+    assert ">spam/nb</a>" in lines[1]
+    assert page.count('data-sort="1"') == 3, "the rows of the models stay"
+
+
+def test_an_untrusted_model_keeps_its_sentence_beside_a_shared_one() -> None:
+    untrusted = dataclasses.replace(FALLEN[0], state=SeriesState.UNTRUSTED)
+    page = render_page(of(untrusted, *FALLEN[1:]))
+    lines = page.partition('<ul class="actions">')[2].partition("</ul>")[0].split("<li>")[1:]
+    assert ["all 3 models" in line for line in lines] == [True, False]
+    assert ">delay/erm</a>" in lines[1]
 
 
 def test_at_most_five_models_have_a_sentence() -> None:

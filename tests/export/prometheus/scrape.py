@@ -171,6 +171,26 @@ GROUP = dataclasses.replace(
 )
 
 
+def _fallen(model: str, value: float) -> SeriesView:
+    """Return a model that shares a fall of the accuracy with the others of its task."""
+    estimate = Estimate(value, value - 0.02, value + 0.02, 0.95, 500)
+    return dataclasses.replace(
+        NEW,
+        task="delay",
+        model=model,
+        state=SeriesState.OUT_OF_CONTROL,
+        pending=0,
+        window_end_time=1795169251.0,
+        estimates=(MetricEstimate("accuracy", "average_confidence", estimate),),
+        charts=(ChartView("accuracy", Verdict(0.9375, 0.92, 0.96, ("we1",), True, deviation=-4.0)),),
+        objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),),
+        shared_seconds=2700.0,
+    )
+
+
+FALLEN = _fallen("erm", 0.90625), _fallen("irm", 0.90625), _fallen("dro", 0.875)
+
+
 # labels: received 190 = matched 180 + expired 4 + waiting 6
 # received 9676 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
 #     + compared 500 + pending 20 + duplicate 1
@@ -203,7 +223,7 @@ CHAT = ArenaView(
 RICH = AgentView(
     external_url="https://models.example/b",
     engine=EngineView(
-        series=(GROUP, WATCHED, NEW),
+        series=(GROUP, WATCHED, NEW, *FALLEN),
         labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},
         labels_waiting={"toxicity": 6},
         labels_unrevised={"toxicity": 9},

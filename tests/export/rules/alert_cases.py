@@ -30,6 +30,7 @@ IN_CONTROL = states("blindsight_state", MODEL, "in_control", "in_control", "warm
 EU = f'{AGENT},task="toxicity",model="erm",group="region=eu"'
 CONFIDENCE = 'metric="accuracy",estimator="average_confidence"'
 LABELS = f'{AGENT},task="toxicity"'
+SHARED = f'{LABELS},metric="accuracy"'
 WHO = {"task": "toxicity", "model": "erm", "metric": "accuracy"}
 FEED = f'{AGENT},source="answers"'
 CHAT = f'{AGENT},task="chat"'
@@ -122,6 +123,36 @@ CASES = [
         },
         *(60, 31, 25, 32, 40, 50),
         summary="toxicity/erm, region=eu: accuracy about 88 %",
+    ),
+    Case(
+        "BlindsightSharedChange",
+        "critical",
+        {"task": "toxicity", "metric": "accuracy"},
+        "Most models of toxicity share a change that is more than chance: dro by -4.1 points, erm by -3.1 "
+        "points, irm by -2.0 points. Check first what they have in common: features, clients, traffic, a "
+        "release.",
+        {
+            f"blindsight_shared_breach{{{SHARED}}}": gauge(0, 1),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="erm"}}': gauge(None, -0.031),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="dro"}}': gauge(None, -0.041),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="irm"}}': gauge(None, -0.02),
+        },
+        *(60, 16, 10, 32, 40, 50),
+        summary="toxicity: accuracy of 3 models fell together, by about 3.1 points, an objective is missed",
+    ),
+    Case(
+        "BlindsightSharedChange",
+        "warning",
+        {"task": "toxicity", "metric": "accuracy"},
+        "Most models of toxicity share a change that is more than chance: dro by -4.1 points, erm by -3.1 "
+        "points. Check first what they have in common: features, clients, traffic, a release.",
+        {
+            f"blindsight_shared_alarm{{{SHARED}}}": gauge(0, 1),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="dro"}}': gauge(None, -0.041),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="erm"}}': gauge(None, -0.031),
+        },
+        *(60, 16, 10, 32, 40, 50),
+        summary="toxicity: accuracy of 2 models fell together, by about 3.6 points",
     ),
     Case(
         "BlindsightEstimateUntrusted",

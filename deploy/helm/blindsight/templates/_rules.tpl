@@ -57,6 +57,7 @@
 {{- end -}}
 {{- $names = append $names $name -}}
 {{- $_ := set $times $name (dict
+  "one_window" (include "blindsight.duration" $expected)
   "two_windows" (include "blindsight.duration" (mulf 2 $expected))
   "two_periods" (include "blindsight.duration" (mulf 2 $slowest))
   "refits" (include "blindsight.duration" $refit)
@@ -101,7 +102,7 @@ groups:
         | replace "}}?var-task" (contains "?" $given.dashboard | ternary "}}&var-task" "}}?var-task")
         | replace "<dashboard>" (include "blindsight.escaped" $given.dashboard)
         | replace "<external_url>" (include "blindsight.escaped" $url) }}
-      {{- range $name := list "two_windows" "two_periods" "refits" "refit_seconds" }}
+      {{- range $name := list "one_window" "two_windows" "two_periods" "refits" "refit_seconds" }}
       {{- $text = $text | replace (printf "<%s>" $name) (get $pace $name) }}
       {{- end }}
       {{- $rule := fromJson $text }}
