@@ -292,7 +292,7 @@ def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAMILIES, "sources_seen", family)
     monkeypatch.setitem(FAMILIES, "window_number", MetricFamily("gauge", "Last.", value="windows_closed"))
     assert value(samples(AgentView(reload_time=1.0)), "blindsight_sources_seen", of="tests") == 0.0
-    assert "| `blindsight_sources_seen` | gauge | of |  | Sources. |" in metrics_page()
+    assert "| `blindsight_sources_seen` | of | Sources. |" in metrics_page()
     rig = Rig(task())
     rig.feed(records())
     assert value(samples(view_of(rig)), "blindsight_window_number", task="t", model="erm") == 7.0
