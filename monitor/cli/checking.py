@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
 from monitor.base.errors import SourceError
@@ -15,6 +16,7 @@ from monitor.cli.check.calibrations import (
 )
 from monitor.cli.check.check import CheckReport
 from monitor.cli.check.features import untested_features
+from monitor.cli.check.season import season_sentences
 from monitor.cli.outputs import OTLP
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
@@ -48,10 +50,11 @@ def check_configuration(path: str) -> CheckReport:
     weaknesses = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
     intervals = interval_sentences(tasks, references)
     features = untested_features(tasks, references)
+    seasons = season_sentences(tasks, references, date.today())
     unusable = (*_unwritable(config), *_unusable(config))
     return replace(
         report,
-        warnings=(*report.warnings, *weaknesses, *intervals, *features, *unusable),
+        warnings=(*report.warnings, *weaknesses, *intervals, *features, *seasons, *unusable),
         calibrations=tuple(choice_lines(tasks, references)),
     )
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from monitor.base import registry
+from monitor.base.errors import ConfigError
+from monitor.base.zones import time_zone
 from monitor.config.section import OneOf, Problem, Section, demand, describe_tags, unique
 
 RuleTag = Literal[
@@ -162,6 +164,18 @@ class ChartConfig(Section):
         "accuracy and 0 for the other metrics.",
         examples=[0.02],
     )
+    season: Literal["hour_of_week"] | None = Field(
+        default=None,
+        description="hour_of_week: a separate centre and limits for each hour of the week. They begin with "
+        "four weeks of reference, or of windows in control. A window belongs to the hour of its middle "
+        "record. If absent, all hours have the same centre and limits.",
+        examples=["hour_of_week"],
+    )
+    time_zone: str = Field(
+        default="UTC",
+        description="The time zone of season: an IANA name. Needs season.",
+        examples=["Europe/Berlin"],
+    )
 
     features: FeatureAlarms | None = Field(
         default=None,
@@ -179,8 +193,21 @@ class ChartConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> ChartConfig:
-        demand([self._both(), unique("rules", self.rules), *self._out_of_place()])
+        demand([self._both(), unique("rules", self.rules), *self._out_of_place(), self._zone_problem()])
         return self
+
+    def _zone_problem(self) -> Problem | None:
+        """Return a problem if there is no such time zone, or no season that needs it."""
+        if self.season is None and self.time_zone != "UTC":
+            return "time_zone", (
+                f"expected season beside it, got {self.time_zone!r} alone: add season: hour_of_week, or "
+                "leave time_zone out"
+            )
+        try:
+            time_zone(self.time_zone)
+        except ConfigError as error:
+            return "time_zone", str(error)
+        return None
 
     def _both(self) -> Problem | None:
         """Return a problem if both `arl0` and `sigmas` are set."""

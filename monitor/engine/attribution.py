@@ -90,7 +90,7 @@ class PartRows:
         return None if terms is None else BaselineParts(self._by(terms), counts)
 
     def attribution(
-        self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
+        self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float | None
     ) -> Attribution | None:
         """Return the parts that changed most since the baseline.
 
@@ -102,8 +102,9 @@ class PartRows:
         metric : str
         evaluation : Evaluation
         baseline : BaselineParts
-        change : float
-            The difference of the charted value and the chart's centre.
+        change : float or None
+            The difference of the charted value and the chart's centre. None if the centre is not the mean of
+            the baseline, as with a season; the change of the parts' sums then counts.
         """
         terms, _ = self.terms(metric, evaluation, baseline.counts)
         if terms is None:
@@ -119,6 +120,7 @@ class PartRows:
             else (CONFIDENCE,)
         )
         causes = {name: each for name, each in split.items() if name not in uninformative}
+        change = split[CONFIDENCE].change if change is None else change
         if metric in SHARES and abs(change - split[CONFIDENCE].change) > _ROUNDING:
             return None  # the chart judges an estimator that is not a mean of confidences
         named = most_concentrated(causes)

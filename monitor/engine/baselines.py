@@ -9,12 +9,14 @@ import numpy as np
 
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
+from monitor.base.zones import time_zone
 from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.engine.label_alarm import LabelBaseline
 from monitor.engine.reference import Reference
 from monitor.stats.charts.base import Baseline
+from monitor.stats.charts.season import HourPoint, hour_number
 from monitor.stats.histograms import CalibrationCurve
 
 FEWEST_WINDOWS = 5
@@ -112,6 +114,34 @@ def reference_parts(
             if isinstance(estimate, Estimate):
                 add_parts(parts, metric, window, rows)
     return parts
+
+
+def reference_hours(
+    windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
+) -> dict[str, list[HourPoint]]:
+    """Return the windows of a reference by hour, for each metric; empty if the task has no season.
+
+    Parameters
+    ----------
+    windows : sequence of Evaluation
+        The judged estimates of the windows of `reference_windows`.
+    reference : Reference
+    group : str
+        The name of a group; ``""`` for the model.
+    task : Task
+    """
+    if task.chart.season is None:
+        return {}
+    zone = time_zone(task.chart.time_zone)
+    hours: dict[str, dict[int, HourPoint]] = {}
+    for cut, window in zip(_cuts(reference, group, task.window.size), windows, strict=False):
+        hour = hour_number(float(reference.time[cut[len(cut) // 2]]), zone)
+        for metric, estimate in window.estimates.items():
+            if isinstance(estimate, Estimate):
+                own = hours.setdefault(metric, {})
+                first = HourPoint.from_window(hour, estimate.value, estimate.n, window.row_sd[metric])
+                own[hour] = own[hour].plus(estimate.value, estimate.n) if hour in own else first
+    return {metric: list(own.values()) for metric, own in hours.items()}
 
 
 class Point(NamedTuple):

@@ -30,11 +30,13 @@ from monitor.engine.objective import (
     Poolable,
     PooledState,
 )
+from monitor.engine.season import SeasonLogic, SeasonSettings, SeasonState
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.attribution import Attribution
-from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
+from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeasonView, SeriesState
 from monitor.stats.charts.base import Baseline, ChartState
 from monitor.stats.charts.latch import ChartLogic
+from monitor.stats.charts.season import HourPoint
 from monitor.stats.charts.settings import Chart
 
 log = logging.getLogger("blindsight")
@@ -64,6 +66,12 @@ class JudgeSettings:
         """Return the chart of a metric: of the configured kind, if this kind fits the metric."""
         return chart_for(self.task.charting, metric)
 
+    def season(self, metric: str, state: SeasonState | None = None) -> SeasonLogic | None:
+        """Return the season of a metric, new or resumed from a snapshot; None if none is configured."""
+        if self.task.chart.season is None:
+            return None
+        return SeasonSettings(self.task.chart, f"{self.series}, {metric}", metric).build(state)
+
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
         """Return the alarm of the accuracy by labels, new or resumed from a snapshot."""
         return LabelAlarm(self.task.charting.least_change(self.task.share), self.baseline_windows, state)
@@ -91,6 +99,7 @@ class JudgeState(msgspec.Struct, frozen=True):
     warming_parts: dict[str, BaselineParts] = {}
     attributions: dict[str, Attribution] = {}
     by_labels: LabelAlarmState | None = None  # None in states of older versions
+    seasons: dict[str, SeasonState] = {}
 
 
 class Judge:
@@ -109,6 +118,11 @@ class Judge:
             metric: settings.chart(metric).build(self._baselines[metric], chart)
             for metric, chart in state.charts.items()
             if metric in task.metrics
+        }
+        self._seasons = {
+            metric: season
+            for metric in self._charts
+            if (season := settings.season(metric, state.seasons.get(metric))) is not None
         }
         self._warming = {metric: list(points) for metric, points in state.warming.items()}
         self._warmed = state.warmed
@@ -163,8 +177,16 @@ class Judge:
             for metric, chart in charts.items()
         }
 
+    @property
+    def seasons(self) -> tuple[SeasonView, ...]:
+        """The state of the limits by hour of the week, for each metric with a chart."""
+        return tuple(season.view() for season in self._seasons.values())
+
     def set_baseline(
-        self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
+        self,
+        baselines: Mapping[str, Baseline],
+        parts: Mapping[str, BaselineParts] | None = None,
+        hours: Mapping[str, Sequence[HourPoint]] | None = None,
     ) -> None:
         """Replace all charts and alarms by charts of these baselines, without an alarm.
 
@@ -177,11 +199,20 @@ class Judge:
             The baseline of each metric.
         parts : mapping of str to BaselineParts, optional
             For each metric, the sums over groups and other parts, which the attribution of an alarm needs.
+        hours : mapping of str to sequence of HourPoint, optional
+            For each metric, the windows of a reference by hour. If the metric has a season and the reference
+            has four weeks, the windows without the season are the baseline.
         """
+        seasons, by_season = {}, {}
+        for metric in baselines:
+            if (season := self._settings.season(metric)) is not None:
+                seasons[metric] = season
+                by_season[metric] = season.start((hours or {}).get(metric, ())) or baselines[metric]
+        baselines = {**baselines, **by_season}
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
-        self._baselines = dict(baselines)
+        self._baselines, self._seasons = dict(baselines), seasons
         self._parts = dict(parts or {})
         self._warming, self._warmed, self._alarmed, self._rebaselining = {}, 0, {}, {}
         self._warming_parts, self._attributions = {}, {}
@@ -211,6 +242,7 @@ class Judge:
         of_metrics: tuple[dict[str, Any], ...] = (
             self._baselines,
             self._charts,
+            self._seasons,
             self._parts,
             self._warming,
             self._warming_parts,
@@ -277,7 +309,9 @@ class Judge:
         attributions: tuple[Attribution, ...] = ()
         if window.size >= self._settings.task.window.min_size:
             if self._settings.task.share in self._settings.task.metrics:
-                self._by_labels.collect(correction, window.number)
+                season = self._seasons.get(self._settings.task.share)
+                offset = season.offset(window.middle_time) if season else 0.0
+                self._by_labels.collect(correction, window.number, offset)
             charted = evaluation.for_charts()
             if self.warming_up and not self._rebaselining:
                 self._warm(charted, rows)
@@ -325,6 +359,7 @@ class Judge:
             warming_parts=dict(self._warming_parts),
             attributions=dict(self._attributions),
             by_labels=self._by_labels.snapshot(),
+            seasons={metric: season.snapshot() for metric, season in self._seasons.items()},
         )
 
     def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:
@@ -346,18 +381,48 @@ class Judge:
     ) -> ChartView:
         estimate, by_labels = evaluation.estimates[metric], None
         assert isinstance(estimate, Estimate)
-        verdict = self._charts[metric].update(estimate.value, estimate.n)
+        chart, season = self._charts[metric], self._seasons.get(metric)
+        if season is None:
+            verdict = chart.update(estimate.value, estimate.n)
+        else:
+            verdict = season.judge(chart, estimate.value, estimate.n, window.middle_time)
         for rule in verdict.rules:
             self.violations[metric, rule] += 1
         if not (verdict.out_of_control or verdict.improved):
             self._attributions.pop(metric, None)
         if metric in SHARES:
-            verdict, by_labels = self._by_labels.judge(verdict, correction, window.number)
+            offset = season.pooled_offset if season else 0.0
+            verdict, by_labels = self._by_labels.judge(verdict, correction, window.number, offset)
         if verdict.out_of_control:
             self._alarmed.setdefault(metric, window.end_time)
         else:
             self._alarmed.pop(metric, None)
+        if season is not None:
+            point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+            self._collect_season(metric, season, point, window)
         return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
+
+    def _collect_season(self, metric: str, season: SeasonLogic, point: Point, window: ClosedWindow) -> None:
+        """Add a window to the weeks of a season. If it begins, build a chart of the weeks without the season.
+
+        The alarm of the old chart stays on. Labels judge again when enough labelled windows have made a
+        baseline without the season.
+        """
+        times = window.middle_time, window.end_time
+        baseline = season.collect(*point, times, self._alarmed.get(metric))
+        if baseline is None:
+            return
+        before = self._charts[metric].snapshot()
+        latches = ChartState(quiet_windows=before.quiet_windows, quiet_improved=before.quiet_improved)
+        try:
+            self._charts[metric] = self._settings.chart(metric).build(baseline, latches)
+        except ConfigError as error:
+            self._warn_too_few(f"the limits of {metric} by hour of the week wait for four weeks more", error)
+            self._seasons[metric] = season.restarted()
+            return
+        self._baselines[metric] = baseline
+        if metric in SHARES:
+            self._by_labels = self._settings.label_alarm()
 
     def _attribute(
         self,
@@ -387,8 +452,11 @@ class Judge:
         parts = self._parts.get(metric)
         if parts is None or not (chart.verdict.rules or breached):
             return None
-        attribution = rows.attribution(metric, evaluation, parts, change)
+        # With a season, the chart's centre is not the mean of the baseline's parts.
+        seasonal = metric in self._seasons and self._seasons[metric].fitted
+        attribution = rows.attribution(metric, evaluation, parts, None if seasonal else change)
         if attribution is not None:
+            change = attribution.change if seasonal else change
             if features is not None:
                 known = before[metric].features if metric in before else None
                 split = features.split(metric, evaluation, parts, change, known)
@@ -428,6 +496,8 @@ class Judge:
             try:
                 self._baselines[metric] = baseline(points)
                 self._charts[metric] = self._settings.chart(metric).build(self._baselines[metric])
+                if (season := self._settings.season(metric)) is not None:
+                    self._seasons[metric] = season
             except ConfigError as error:
                 more = self._settings.baseline_windows
                 why = f"the new baseline of {metric} waits for {more} windows more, {len(points)} are too few"

@@ -135,22 +135,23 @@ class LabelAlarm:
         self._accuracy, self._sizes = list(state.accuracy), list(state.sizes)
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
-    def collect(self, correction: Correcting, window: int) -> None:
+    def collect(self, correction: Correcting, window: int, offset: float = 0.0) -> None:
         """Add a closed window to the windows from which the baseline of the labelled accuracy is made.
 
-        Do nothing if the baseline is complete, or if there are too few labels.
+        Do nothing if the baseline is complete, or if there are too few labels. `offset` is the deviation of
+        the window's hour of the week, which is no part of the baseline.
         """
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
-            self._accuracy.append(own.value)
+            self._accuracy.append(min(max(own.value - offset, 0.0), 1.0))
             self._sizes.append(own.n)
         if len(self._accuracy) >= self._windows:
             self._baseline = LabelBaseline.from_windows(self._accuracy, self._sizes)
             self._accuracy, self._sizes = [], []
 
     def judge(
-        self, by_confidences: Verdict, correction: Correcting, window: int
+        self, by_confidences: Verdict, correction: Correcting, window: int, offset: float = 0.0
     ) -> tuple[Verdict, AlarmByLabels | None]:
         """Judge a closed window by labels, if there are enough labels and a baseline by labels.
 
@@ -161,6 +162,8 @@ class LabelAlarm:
         correction : Correcting
         window : int
             The window's number, which increases from call to call.
+        offset : float
+            The mean deviation of the hours of the pooled windows, by which the band moves.
 
         Returns
         -------
@@ -179,7 +182,8 @@ class LabelAlarm:
             return by_confidences, None
         moved = by_confidences.out_of_control, by_confidences.improved
         alarmed, improved = (self._alarm.on, self._improvement.on) if decided else moved
-        low, high = self._baseline.band(pooled.n, self._least)
+        band = self._baseline.band(pooled.n, self._least)
+        low, high = (min(max(end + offset, 0.0), 1.0) for end in band)
         self._alarm.update(pooled.upper < low or (alarmed and pooled.value < low), POOLED)
         self._improvement.update(pooled.lower > high or (improved and pooled.value > high), POOLED)
         verdict = replace(

@@ -18,6 +18,7 @@ from monitor.engine.baselines import (
     baselines,
     reference_by_labels,
     reference_curve,
+    reference_hours,
     reference_parts,
     reference_windows,
 )
@@ -41,10 +42,16 @@ from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.charts.base import Baseline
+from monitor.stats.charts.season import HourPoint
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.corrected import Correction, block_rows
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Distributions
+
+DrawnBaselines = tuple[
+    dict[str, Baseline], dict[str, BaselineParts], CalibrationCurve | None, dict[str, list[HourPoint]]
+]
+"""From a reference: baselines and parts by metric, the calibration curve, and the windows by hour."""
 
 _SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
@@ -248,16 +255,17 @@ class Series:
             self._judged_version = reference.version
         method, group = self.active.view.method, self.settings.group
 
-        def draw() -> tuple[dict[str, Baseline], dict[str, BaselineParts], CalibrationCurve | None]:
+        def draw() -> DrawnBaselines:
             windows = reference_windows(method, reference, group, task, self.settings.positive)
-            baseline = baselines([self._comparisons.judged(window) for window in windows])
+            judged = [self._comparisons.judged(window) for window in windows]
             curve = None if group or not windows else reference_curve(windows, reference, task.window.size)
-            return baseline, reference_parts(windows, reference, group, task), curve
+            parts = reference_parts(windows, reference, group, task)
+            return baselines(judged), parts, curve, reference_hours(judged, reference, group, task)
 
         drawing = draw() if fitted else reference.cached_baselines(task, group, draw)
-        baseline, parts, self._reference_curve = drawing
+        baseline, parts, self._reference_curve, hours = drawing
         try:
-            self._judge.set_baseline(baseline, parts)
+            self._judge.set_baseline(baseline, parts, hours)
         except ConfigError as error:
             if not self.settings.group:
                 raise
@@ -612,6 +620,7 @@ class Series:
             classes=self._output.classes,
             confusion=self._output.confusion,
             rebaselining=self._output.progress_of(self._judge.rebaselining),
+            seasons=self._judge.seasons,
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),
             rows_unusable={

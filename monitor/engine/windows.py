@@ -139,6 +139,8 @@ class ClosedWindow:
         As in `Batch`.
     groups : (n, G) int64
         As in `AnswerRows`.
+    middle_time : float
+        The time of the record in the middle, in order of arrival, seconds since the epoch.
     """
 
     series: SeriesName
@@ -153,6 +155,7 @@ class ClosedWindow:
     positions: Mapping[str, tuple[int, ...]]
     features: Floats = field(default_factory=lambda: no_features(0))
     groups: Ints = field(default_factory=lambda: no_groups(0))
+    middle_time: float = 0.0
 
     @property
     def size(self) -> int:
@@ -567,6 +570,7 @@ class WindowLogic:
             positions=self._positions,
             features=features,
             groups=groups,
+            middle_time=float(times[len(times) // 2]),
         )
         self._number += 1
         self.first_row += self._count

@@ -30,6 +30,7 @@ from monitor.reports.window_view import (
     ObjectiveState,
     ObjectiveView,
     Rebaselined,
+    SeasonView,
     SeriesState,
 )
 from monitor.stats.histograms import Distributions
@@ -91,6 +92,7 @@ __all__ = [
     "Rebaselined",
     "RecalibrationsView",
     "RefitView",
+    "SeasonView",
     "SeriesState",
     "SeriesView",
     "SinkView",
@@ -189,6 +191,9 @@ class SeriesView:
         more than ten, and if the scores could not be calibrated.
     rebaselining : tuple of BaselineProgress
         The new baselines that were requested and are not complete.
+    seasons : tuple of SeasonView
+        The state of the limits by hour of the week, for each metric with a chart; empty without
+        `chart.season`.
     attributions : tuple of Attribution
         The split of a metric's change into parts, from the newest window in which its chart broke a rule or
         its objective was breached. A split is dropped when the chart of the estimates shows neither an alarm
@@ -235,6 +240,7 @@ class SeriesView:
     confusion: ConfusionView | None = None
     rebaselining: tuple[BaselineProgress, ...] = ()
     shared_seconds: float = 0.0
+    seasons: tuple[SeasonView, ...] = ()
 
     @property
     def contradicted(self) -> bool:

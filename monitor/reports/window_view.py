@@ -215,6 +215,27 @@ class BaselineProgress:
         return f"new baseline{reason}: {self.windows:,} of {self.needed:,} windows"
 
 
+@dataclass(frozen=True, slots=True)
+class SeasonView:
+    """The state of the centre and limits by hour of the week of one metric's chart.
+
+    Parameters
+    ----------
+    metric, time_zone : str
+    waits : str
+        The reason why there are none yet, with the date when they begin if it is known; ``""`` if there are.
+    """
+
+    metric: str
+    time_zone: str
+    waits: str = ""
+
+    def __str__(self) -> str:
+        if self.waits:
+            return f"no limits by hour of the week yet: {self.waits}"
+        return f"limits by hour of the week ({self.time_zone})"
+
+
 EXACT, PREDICTIVE = "poisson_binomial", "predictive"
 """The kinds of interval: `EXACT` covers chance alone, `PREDICTIVE` also the calibration's error and the
 variation between windows.

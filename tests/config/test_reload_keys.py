@@ -324,6 +324,11 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
     "tasks.*.chart.rules": ({}, {"chart": {"sigmas": 3, "rules": [1, 2]}}),
     "tasks.*.chart.shift": ({"chart": {"kind": "cusum"}}, {"chart": {"kind": "cusum", "shift": 2}}),
     "tasks.*.chart.weight": ({"chart": {"kind": "ewma"}}, {"chart": {"kind": "ewma", "weight": 0.5}}),
+    "tasks.*.chart.season": ({}, {"chart": {"sigmas": 3, "season": "hour_of_week"}}),
+    "tasks.*.chart.time_zone": (
+        {"chart": {"sigmas": 3, "season": "hour_of_week"}},
+        {"chart": {"sigmas": 3, "season": "hour_of_week", "time_zone": "Europe/Berlin"}},
+    ),
 }  # fmt: skip
 
 
@@ -343,7 +348,7 @@ def shown(reports: list[WindowReport], rig: Rig) -> Any:
          [(c.metric, c.verdict) for c in r.charts if c.metric == "accuracy"])
         for r in reports
     ]  # fmt: skip
-    return windows, sorted(series.violations)
+    return windows, sorted(series.violations), series.seasons
 
 
 @pytest.mark.slow

@@ -100,6 +100,18 @@ def test_limits_come_from_one_of_two():
     assert "expected arl0 or sigmas, got both (370 and 3)" in problem(ChartConfig, arl0=370, sigmas=3)
 
 
+def test_a_season_has_a_time_zone_that_exists():
+    assert ChartConfig(season="hour_of_week", time_zone="Europe/Berlin").time_zone == "Europe/Berlin"
+    wrong = problem(ChartConfig, season="hour_of_week", time_zone="Berlin")
+    assert (
+        "time_zone: expected the IANA name of a time zone, got 'Berlin': did you mean Europe/Berlin?" in wrong
+    )
+    assert (
+        "time_zone: expected season beside it, got 'Europe/Berlin' alone: add season: hour_of_week, or leave "
+        "time_zone out"
+    ) in problem(ChartConfig, time_zone="Europe/Berlin")
+
+
 def test_bounds_of_an_objective_are_those_that_are_set():
     objective = ObjectiveConfig(accuracy={"min": 0.9}, class_ece={"max": 0.05})
     assert objective.bounds() == {"accuracy": Bound(min=0.9), "class_ece": Bound(max=0.05)}

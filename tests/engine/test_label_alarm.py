@@ -218,6 +218,29 @@ def test_a_baseline_of_the_stream_holds_what_labels_said_then() -> None:
     assert alarms(judgements)[-1]
 
 
+def test_a_season_moves_the_band_and_leaves_the_baseline() -> None:
+    series = correcting()
+    low = LabelAlarm(0.01, 20, LabelAlarmState(BASELINE))
+    moved = LabelAlarm(0.01, 20, LabelAlarmState(BASELINE))
+    fresh = LabelAlarm(0.01, 2)
+    for window in range(8):
+        row = np.linspace(0, ROWS - 1, 100).astype(np.int64)
+        right = np.random.default_rng(window).permutation(np.arange(100) < 75)
+        series.add(window * ROWS + row // BLOCK * BLOCK, np.full(100, 0.9), right)
+        series.close(window, np.full(ROWS, 0.9))
+        without, with_season = low.judge(CALM, series, window), moved.judge(CALM, series, window, -0.15)
+        fresh.collect(series, window, -0.15)
+    assert without[0].out_of_control
+    assert not with_season[0].out_of_control
+    assert without[1] is not None
+    assert with_season[1] is not None
+    assert with_season[1].lower == pytest.approx(without[1].lower - 0.15)
+    assert with_season[1].upper == pytest.approx(without[1].upper - 0.15)
+    baseline = fresh.snapshot().baseline
+    assert baseline is not None
+    assert baseline.center > without[1].value + 0.1
+
+
 def test_a_change_must_matter() -> None:
     for least, expected in ((0.0, True), (0.45, False)):
         judgements, _ = judged([0.9] * 4 + [0.6] * 8, [100] * 12, least=least)

@@ -82,7 +82,7 @@ def test_the_engine_takes_the_charts_that_were_tried(known: Reference) -> None:
     fresh = judged(settings, replace(known))
     trial = ReferenceTrial(Config(tasks={"t": settings}), references={"t": {"erm": known}})
     settings = trial.engine_settings().tasks["t"]
-    baselines, parts, _ = known.cached_baselines(settings, "", lambda: pytest.fail("they are drawn again"))
+    baselines, parts, *_ = known.cached_baselines(settings, "", lambda: pytest.fail("they are drawn again"))
     built = judged(settings, known)
     assert built.baselines["accuracy"] is baselines["accuracy"]
     assert built.parts["accuracy"] is parts["accuracy"]

@@ -159,6 +159,7 @@ def metrics_table(one: SeriesView, caption: str = "") -> Markup:
             not _untrusted(one, metric),
             next((each for each in one.rebaselining if each.metric == metric), None),
             is_unchecked(one, metric),
+            next((each for each in one.seasons if each.metric == metric), None),
         )
         for metric in _metrics(one)
     ]

@@ -139,8 +139,10 @@ class ChartLogic:
         self._alarm = Latch(state.quiet_windows)
         self._improvement = Latch(state.quiet_improved)
 
-    def update(self, value: float, size: int) -> Verdict:
+    def update(self, value: float, size: float) -> Verdict:
         """Return the verdict on the next window, from its estimate (0 to 1) and number of rows (1 or more).
+
+        With a season, the number of rows need not be whole; see `monitor.stats.charts.season`.
 
         Raises
         ------

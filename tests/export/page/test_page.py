@@ -35,6 +35,7 @@ from monitor.reports.views import (
     ObjectiveView,
     RecalibrationsView,
     RefitView,
+    SeasonView,
     SeriesState,
     SeriesView,
     SinkView,
@@ -91,6 +92,18 @@ def test_a_new_baseline_shows_its_reason_and_how_far_it_is() -> None:
     progress = (BaselineProgress("accuracy", "new threshold", 3, 20),)
     text = read(of(dataclasses.replace(MODEL, charts=(), rebaselining=progress))).text
     assert "|new baseline (new threshold): 3 of 20 windows|" in text
+
+
+def test_the_limits_say_whether_they_are_those_of_the_hour() -> None:
+    for season, words in (
+        (SeasonView("accuracy", "Europe/Berlin"), "limits by hour of the week (Europe/Berlin)"),
+        (
+            SeasonView("accuracy", "UTC", "they need four weeks, and begin on 2026-12-26"),
+            "no limits by hour of the week yet: they need four weeks, and begin on 2026-12-26",
+        ),
+    ):
+        text = read(of(dataclasses.replace(MODEL, seasons=(season,)))).text
+        assert f"eight windows on one side of the centre\n{words}|" in text
 
 
 def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
