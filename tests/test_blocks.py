@@ -228,6 +228,7 @@ ARENA = ("docs/arena.md", '{"task": "chat"')
 DELAY = ("docs/regression.md", '{"id": "f-81"')  # tests/connectors/formats/test_records_page.py
 ESTIMATE = ("docs/assumptions.md", '{"metric"')
 CHANGE = ("docs/reports.md", '{"attributions"')
+VALUES = ("docs/regression.md", '{"values"')
 RESTORE = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "kind": "restore"')
 
 
@@ -240,6 +241,11 @@ def test_lines_of_the_reports_are_read_by_their_reader() -> None:
     assert read.attributions[0].change == pytest.approx(
         sum(part["mix"] + part["within"] for part in change[0]["parts"]) + change[0]["others"]
     )
+    values = from_json(json.dumps(window | json.loads(one(*VALUES))).encode()).values
+    assert [(each.estimator, each.unit) for each in values] == [
+        ("doubly_robust", "minutes"),
+        ("realised", "minutes"),
+    ]
     assert set(json.loads(one(*RESTORE))) == set(RestoreMark.__struct_fields__)
 
 
@@ -254,7 +260,7 @@ def test_a_line_to_label_is_a_label_once_it_is_filled_in() -> None:
 
 
 def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() -> None:
-    known = (WINDOW, ARENA, DELAY, ESTIMATE, CHANGE, RESTORE, ("docs/labels-ask.md", "{"))
+    known = (WINDOW, ARENA, DELAY, ESTIMATE, CHANGE, VALUES, RESTORE, ("docs/labels-ask.md", "{"))
     others = [case for case in of("json") if not any(case.begins(*key) for key in known)]
     assert {case.block.name for case in others} == set(SAMPLES)  # tests/connectors/formats/test_stacks.py
 

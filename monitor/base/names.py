@@ -11,6 +11,8 @@ CORRECTED = "corrected"
 
 Where labels exist, pages and reports show this estimate first.
 """
+DOUBLY_ROBUST = "doubly_robust"
+"""Name of the estimator of metrics of errors without labels: see `monitor.stats.regression.losses`."""
 REALISED = "realised"
 """Name of the estimator that computes metrics from the labels of one window."""
 REALISED_COHORT = "realised_cohort"

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     FEATURES_MISSING = "features missing"
     FEATURES_UNSEEN = "features beyond the reference"
     NO_OVERLAP = "reference too unlike the window"
+    REFERENCE_TOO_SHORT = "too few labelled rows in the reference"
+    LABEL_TOO_LARGE = "a label that was replaced is too large"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -61,6 +61,18 @@ class Regression(Task):
         description="The levels of the records' quantiles, between 0 and 1 and increasing; two or more.",
         examples=[[0.05, 0.95]],
     )
+    unit: str = Field(
+        default="",
+        max_length=40,
+        description="The name of the target's unit, in the plural, as in 12.3 minutes.",
+        examples=["minutes"],
+    )
+    error_metrics: tuple[Literal["mae", "rmse", "bias"], ...] = Field(
+        default=("mae", "rmse", "bias"),
+        description="The metrics of the errors in the unit of the target; bias is the mean of label minus "
+        "prediction.",
+        examples=[["mae", "rmse"]],
+    )
     reference: ReferenceConfig = Field(
         description="The models' answers with labels from a time when they were known to be good."
     )
@@ -84,6 +96,11 @@ class Regression(Task):
     def share(self) -> str:
         """The name of the metric that is the share of right answers."""
         return "within_tolerance"
+
+    @property
+    def error_units(self) -> Mapping[str, str]:
+        """The unit of each metric of the errors; see `Task.error_units`."""
+        return dict.fromkeys(self.error_metrics, self.unit)
 
     @property
     def layout(self) -> TaskLayout:

@@ -35,6 +35,8 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.ssme": Consequence.AT_ONCE,
     "tasks.*.max_series": Consequence.AT_ONCE,
     "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
+    "tasks.*.unit": Consequence.AT_ONCE,
+    "tasks.*.error_metrics": Consequence.AT_ONCE,
     "tasks.*.window": Consequence.NEW_BASELINE,
     "tasks.*.reference": Consequence.NEW_BASELINE,
     "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,

@@ -487,6 +487,11 @@ class Task(TaskSection):
         return self.model_copy(update={"models": {k: v for k, v in self.models.items() if k in own}})
 
     @property
+    def error_units(self) -> Mapping[str, str]:
+        """The unit of each metric of the errors, by metric; empty if predictions are no numbers."""
+        return {}
+
+    @property
     def share(self) -> str:
         """The name of the metric that is the share of right answers."""
         return "accuracy"

@@ -224,7 +224,14 @@ class FeatureWatch:
             self.newest = FeatureCounts(self._kinds)
 
     def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
-        """Count the values of each feature in a closed window, (n, F), and return the features' faults."""
+        """Count the values of each feature in a closed window, and return the features' faults.
+
+        Parameters
+        ----------
+        features : (n, F or more) float64
+            The features of the window's rows; further columns are not used.
+        """
+        features = features[:, : len(self._kinds)]
         bins = self._known_bins()
         if bins is None:
             missing = np.isnan(features).sum(axis=0)

@@ -15,7 +15,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.places import sorted_by_code
 from monitor.base.records import Batch, FeatureKind, Floats, Ints, no_features
-from monitor.base.results import Estimate
+from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.task import Task
 from monitor.engine.features import FeatureBaseline
 from monitor.stats.calibration import CALIBRATORS
@@ -26,6 +26,7 @@ from monitor.stats.estimate.corrected import Correction
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded, two_folds_vary
 from monitor.stats.estimate.proportion import wilson
+from monitor.stats.regression.losses import LossReference
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ class Reference:
         The indices of the rows of each group, by the group's name: ``region=eu``.
     features : (n, F) float64, optional
         As in `Batch`. F is 0 by default.
+    numbers : (n, C) float64, optional
+        As in `Batch`. C is 0 by default.
     """
 
     scores: Floats
@@ -59,6 +62,7 @@ class Reference:
     version: str
     groups: Mapping[str, Ints]
     features: Floats = field(default_factory=lambda: no_features(0))
+    numbers: Floats = field(default_factory=lambda: no_features(0))
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def scored(self, batch: Batch) -> Batch:
@@ -68,6 +72,13 @@ class Reference:
         computes them from the predicted numbers.
         """
         return batch
+
+    def losses(self, features: Mapping[str, FeatureKind], group: str = "") -> LossReference | Unknown:
+        """Return the losses of a model's or a group's rows, or the reason why they are unknown.
+
+        Here they are unknown, because predictions are no numbers.
+        """
+        return Unknown(Reason.NOT_DEFINED)
 
     def calibration(self, method: str) -> Calibration:
         """Return the calibration that a method fits on the reference.
@@ -227,7 +238,7 @@ class Reference:
     @property
     def fingerprint(self) -> str:
         """A short hash of the rows, which differs between references with different rows."""
-        columns = self.scores, self.predicted, self.labels, self.features
+        columns = self.scores, self.predicted, self.labels, self.features, self.numbers
         return self._once(
             "fingerprint", lambda: sha256(b"".join(each.tobytes() for each in columns)).hexdigest()[:16]
         )
@@ -305,6 +316,7 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
             version=batch.versions[int(batch.version[rows[-1]])],
             groups=_groups(batch, rows),
             features=batch.features[rows],
+            numbers=batch.numbers[rows],
         )
     return references
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Batch, FeatureKind, Floats, Ints, LabelBatch
+from monitor.base.results import Reason, Unknown
 from monitor.config.regression import Regression
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.join import LabelJoin
@@ -22,6 +23,8 @@ from monitor.engine.labels.matching import right_or_wrong
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.task import TaskEngine, TaskState
 from monitor.engine.task_logic import TaskOutput, TaskSettings
+from monitor.stats.regression.losses import FEWEST_ROWS, LossReference
+from monitor.stats.regression.metrics import losses_of
 from monitor.stats.regression.tolerance import (
     FEWEST_ERRORS,
     ErrorSpread,
@@ -142,7 +145,10 @@ class NumberRule:
         return rule, rule._converted(batch, batch.scores, chance)
 
     def converted(self, batch: Batch) -> Batch:
-        """Return the answers with confidences as scores, and labels 0 (right), 1 (wrong) or -1 (none)."""
+        """Return the answers with confidences as scores, and labels 0 (right), 1 (wrong) or -1 (none).
+
+        The prediction is added as the last column of the features, because windows have these columns.
+        """
         limits = self.tolerance.limits(batch.numbers[:, 0])
         columns = np.column_stack((batch.numbers[:, :1], batch.features))
         chance, scores = np.empty(len(batch)), np.empty_like(batch.scores)
@@ -151,7 +157,8 @@ class NumberRule:
             spreads = self.spreads.get(batch.models[code], self.spreads[""])
             chance[rows] = spreads.chance(columns[rows], limits[rows])
             scores[rows] = np.where(spreads.stated, batch.scores[rows], np.nan)
-        return self._converted(batch, scores, chance)
+        columns = np.column_stack((batch.features, batch.numbers[:, 0]))
+        return replace(self._converted(batch, scores, chance), features=columns)
 
     def _converted(self, batch: Batch, scores: Floats, chance: Floats) -> Batch:
         """Return the answers with these confidences, in rows for which the model states no spread itself."""
@@ -189,6 +196,24 @@ class NumberReference(Reference):
     def scored(self, batch: Batch) -> Batch:
         """Return answers whose scores are confidences; see `NumberRule.converted`."""
         return batch if self.rule is None else self.rule.converted(batch)
+
+    def losses(self, features: Mapping[str, FeatureKind], group: str = "") -> LossReference | Unknown:
+        """Return the losses of a model's or a group's rows, or the reason why they are unknown.
+
+        The columns of the result are those of `NumberRule.converted`: the features, then the prediction. The
+        result is computed once.
+        """
+        rows = self.groups.get(group, np.zeros(0, dtype=np.int64)) if group else np.arange(len(self.labels))
+        columns = np.column_stack((self.features[rows], self.numbers[rows, 0]))
+        if np.isfinite(columns).all(axis=1).sum() < FEWEST_ROWS:
+            return Unknown(Reason.REFERENCE_TOO_SHORT)
+        errors = self.numbers[rows, 1] - self.numbers[rows, 0]
+        return self._once(
+            f"losses {group}",
+            lambda: LossReference.from_rows(
+                columns, (*features.values(), "number"), errors, losses_of(errors)
+            ),
+        )
 
 
 def references_of_numbers(batch: Batch, task: Regression) -> dict[str, Reference]:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.base.records import Ints
+from monitor.base.records import Floats, Ints
 from monitor.base.registry import SHARES
 from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows
@@ -24,6 +24,7 @@ from monitor.engine.baselines import (
 )
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
+from monitor.engine.error_estimates import ErrorEstimator
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, informed
 from monitor.engine.feature_changes import FeatureSplitter
 from monitor.engine.features import FeaturesState, FeatureWatch
@@ -208,8 +209,7 @@ class Series:
         self.duplicates = state.duplicates
         self._used = state.used
         self._last_arrival = state.last_arrival
-        self._silent = False
-        self._changed = True
+        self._silent, self._changed = False, True
         self._view: SeriesView | None = None
         self.without_baseline = ""
         """The reason why a group gets no baseline from its windows in the reference; ``""`` if it does."""
@@ -222,6 +222,7 @@ class Series:
         self._unusable = dict(state.unusable)
         self._features = settings.feature_watch(reference, state.features)
         self._reference = reference
+        self._errors = ErrorEstimator(task, reference, settings.group)
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
@@ -397,9 +398,11 @@ class Series:
         self._output.note_rebaseline(metric, reason, time, self._windows.number)
         return windows
 
-    def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
+    def add_labels(
+        self, window: int, labelled: int, correct: int, excess: Excess, errors: Floats | None = None
+    ) -> None:
         """Add to the counts of labelled and correct rows of a window: see `Tally.add`."""
-        self.tally.add(window, labelled, correct, excess)
+        self.tally.add(window, labelled, correct, excess, errors)
         self.changed = True
 
     def add_duplicates(self, count: int) -> None:
@@ -514,7 +517,8 @@ class Series:
         doubts = trust, broken
         if is_newest and not self.settings.group:
             self._output.show_rows(evaluation, window.predicted)
-        return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts)
+        errors = self._errors.estimates(window.features)
+        return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts, errors)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
         """Add a window to the correction.
@@ -548,8 +552,8 @@ class Series:
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the model of the calibration's error in advance; return False if it is already computed."""
-        learnt = self.active.learn(), self.checks.correction.learn()
+        """Compute the models of errors in advance; return False if they are already computed."""
+        learnt = self.active.learn(), self.checks.correction.learn(), self._errors.learn()
         return any(learnt)
 
     def _count_unusable(self, evaluation: Evaluation) -> None:
@@ -608,6 +612,7 @@ class Series:
             window_end_time=self._output.end_time,
             calibration=self.active.view,
             estimates=self._output.estimates(self._windows.number),
+            values=self._output.values(self._windows.number),
             charts=self._output.charts,
             objectives=self._judge.objectives(),
             violations=dict(self._judge.violations),

@@ -56,6 +56,7 @@ class LastWindow(msgspec.Struct, frozen=True):
     improved: list[str] = []  # the metrics whose charts show an improvement
     deviations: dict[str, float] = {}  # of the charts' verdicts; older versions did not store them
     by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # alarms decided by labels
+    values: list[SavedEstimate] = []  # the estimates of metrics of errors
     shares: list[list[list[Any]]] = []  # the results of the confusion matrix, a row for each true class
     confidences: ConfidenceHistogram = ConfidenceHistogram()
 
@@ -129,6 +130,7 @@ class SeriesOutput:
         last = state.last or LastWindow()
         self.end_time = last.end_time
         self._estimates = estimates_from(last.estimates)
+        self._errors = _with_units(estimates_from(last.values), task)
         self._newest: tuple[int, MetricEstimate] | None = None  # the last window and result of `corrected`
         self.charts = tuple(
             ChartView(
@@ -173,6 +175,7 @@ class SeriesOutput:
         judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]],
         calibration: CalibrationView,
         doubts: tuple[Trust | None, tuple[BrokenFeature, ...]],
+        errors: tuple[MetricEstimate, ...],
     ) -> WindowReport:
         """Return the report of a window that has just closed.
 
@@ -188,11 +191,14 @@ class SeriesOutput:
         doubts : tuple of Trust or None and tuple of BrokenFeature
             The result of the test of trust, or None if labels do not contradict the accuracy; and the broken
             features.
+        errors : tuple of MetricEstimate
+            The estimates of the metrics of errors.
         """
         trust, broken = doubts
         self.end_time = window.end_time
         self._estimates = self._of_window(window.number, evaluation, comparisons)
         self.classes = self._of_classes(evaluation)
+        self._errors = errors
         self.charts, objectives, attributions = judged
         unreported, self._unreported = self._unreported, []
         return WindowReport(
@@ -211,6 +217,7 @@ class SeriesOutput:
             rebaselined=tuple(unreported),
             trust=trust,
             classes=self.classes,
+            values=self._with_realised(window.number),
             attributions=attributions,
             broken_features=broken,
         )
@@ -255,6 +262,34 @@ class SeriesOutput:
         by_labels = {each.estimator for each in now}
         return (*(each for each in self._estimates if each.estimator not in by_labels), *now)
 
+    def values(self, open_window: int) -> tuple[MetricEstimate, ...]:
+        """Return the metrics of errors of the last closed window, with the newest results of labels.
+
+        The parameter and the realised results are as in `estimates`.
+        """
+        if self.end_time is None or not self._task.error_units:
+            return ()
+        newest = self._tally.newest(before=open_window)
+        return self._with_realised(self._tally.closed - 1 if newest is None else newest)
+
+    def _with_realised(self, window: int) -> tuple[MetricEstimate, ...]:
+        """Return the estimates of metrics of errors, each with the realised result of a window."""
+        realised = REALISED in self._by_labels
+        level = self._task.level
+        return tuple(
+            each
+            for own in self._errors
+            for each in (
+                own,
+                MetricEstimate(
+                    own.metric,
+                    REALISED,
+                    self._tally.realised_error(own.metric, window, level),
+                    unit=own.unit,
+                ),
+            )[: 1 + realised]
+        )
+
     def snapshot(self) -> OutputState:
         """Return the last window's results, the last refit's estimates, and the requests for baselines."""
         return OutputState(
@@ -276,6 +311,7 @@ class SeriesOutput:
             ],
             shares=[list(map(_plain, row)) for row in (self.confusion.shares if self.confusion else ())],
             confidences=self.confidences,
+            values=plain_estimates(self._errors),
             improved=[c.metric for c in self.charts if c.verdict.improved],
             deviations={c.metric: c.verdict.deviation for c in self.charts},
             by_labels={
@@ -366,6 +402,12 @@ class SeriesOutput:
             for name, estimate in realised.items()
             if name in self._by_labels
         ]
+
+
+def _with_units(estimates: Sequence[MetricEstimate], task: Task) -> tuple[MetricEstimate, ...]:
+    """Return the estimates of configured metrics of errors, with their units."""
+    units = task.error_units
+    return tuple(replace(each, unit=units[each.metric]) for each in estimates if each.metric in units)
 
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[SavedEstimate]:

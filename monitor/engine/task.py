@@ -302,9 +302,9 @@ class TaskEngine(TaskLogic):
 
         Labels with a sequence number above `up_to` are not counted yet.
         """
-        labelled, correct, excess = cells.take(cell, up_to)
-        if labelled or correct or any(excess):
-            self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
+        labelled, correct, excess, errors = cells.take(cell, up_to)
+        if labelled or correct or any(excess) or errors is not None:
+            self.series[cell[0]].add_labels(cell[1], labelled, correct, excess, errors)
 
     def revise(self, series: int, window: int) -> WindowReport | None:
         """Return the revised report of a window, or None: see `Revisions.revise`."""
@@ -465,7 +465,8 @@ class TaskEngine(TaskLogic):
             block[order] = blocks_of(window_of_row, pieces, firsts, rows_of_block)
             numbers.append(number[kept])
             blocks.append(block[kept])
-            rows = rows.of_groups(with_features=self._settings.task.adapts)
+            task = self._settings.task
+            rows = rows.of_groups(with_features=task.adapts or bool(task.error_units))
         return closed, numbers, blocks, confidence[kept]
 
     def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:

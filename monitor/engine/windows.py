@@ -238,11 +238,12 @@ class _Kept:
     def add(self, rows: Columns) -> None:
         """Append copies of these rows."""
         start, count = self.count, self.count + len(rows[2])
-        if count > self._room:
+        if count > self._room or any(
+            # Older versions did not store the predictions and groups of an open window's rows.
+            kept.shape[1] < new.shape[1]
+            for kept, new in zip(self._arrays[3:], rows[3:], strict=True)
+        ):
             self._grow(count, rows)
-        if (width := rows[4].shape[1]) != self._arrays[4].shape[1]:
-            # Older versions did not store the groups of an open window's rows.
-            self._arrays = (*self._arrays[:4], np.full((self._room, width), -1))
         scores, predicted, times, features, groups = self._arrays
         scores[start:count], predicted[start:count], times[start:count] = rows[:3]
         if features.shape[1]:
@@ -280,7 +281,11 @@ class _Kept:
         grown = scores, np.empty(room, dtype=np.int64), np.empty(room), features, groups
         if self.count:
             for more, kept in zip(grown, self.columns(), strict=True):
-                more[: self.count] = kept if more.shape[1:] == kept.shape[1:] else -1
+                if more.shape == (room,):
+                    more[: self.count] = kept
+                else:
+                    more[: self.count] = -1 if more.dtype == np.int64 else np.nan
+                    more[: self.count, : kept.shape[1]] = kept
         self._arrays, self._room = grown, room
 
 

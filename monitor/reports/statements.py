@@ -289,6 +289,24 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def in_unit(estimate: Estimate, unit: str) -> str:
+    """Return an estimate with its interval and its unit, with three digits of the larger end.
+
+    Examples
+    --------
+    >>> in_unit(Estimate(12.34, 11.2, 13.5, 0.95, 500), "minutes")
+    '12.3 (11.2 to 13.5) minutes'
+    >>> in_unit(Estimate(0.0, -1.5, 1.5, 0.95, 9), "")
+    '0.00 (-1.50 to 1.50)'
+    """
+    ends = estimate.value, estimate.lower, estimate.upper
+    largest = max(map(abs, ends))
+    decimals = 2 - math.floor(math.log10(largest)) if largest else 2
+    form = f",.{max(decimals, 0)}f" if -12 < decimals < 9 else ".3g"  # longer numbers are hard to read
+    value, lower, upper = (format(round(end, decimals) + 0.0, form) for end in ends)
+    return f"{value} ({lower} to {upper}) {unit}".rstrip()
+
+
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
     """Return the estimate of a metric to show first.
 

@@ -198,6 +198,9 @@ class SeriesView:
         The split of a metric's change into parts, from the newest window in which its chart broke a rule or
         its objective was breached. A split is dropped when the chart of the estimates shows neither an alarm
         nor an improvement, and the objective is not breached.
+    values : tuple of MetricEstimate
+        The metrics of errors of the last closed window, in the unit of the target, with the newest results of
+        labels; empty if predictions are no numbers.
     certain : int
         Number of answers since the start of the agent, if each of them has a score of exactly 1, or a
         confidence of exactly 0 or 1. Such a model probably sends classes instead of probabilities. Otherwise
@@ -241,6 +244,7 @@ class SeriesView:
     rebaselining: tuple[BaselineProgress, ...] = ()
     shared_seconds: float = 0.0
     seasons: tuple[SeasonView, ...] = ()
+    values: tuple[MetricEstimate, ...] = ()
 
     @property
     def contradicted(self) -> bool:

@@ -95,6 +95,8 @@ class WindowReport:
         objective is breached.
     broken_features : tuple of BrokenFeature
         The faults of features in this window.
+    values : tuple of MetricEstimate
+        The metrics of errors, in the unit of the target; empty if predictions are no numbers.
 
     Attributes
     ----------
@@ -123,6 +125,7 @@ class WindowReport:
     classes: tuple[ClassEstimate, ...] = ()
     attributions: tuple[Attribution, ...] = ()
     broken_features: tuple[BrokenFeature, ...] = ()
+    values: tuple[MetricEstimate, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -201,6 +204,11 @@ def rounded(x: float) -> float:
     return round(x, _DECIMALS) + 0.0
 
 
+def significant(x: float) -> float:
+    """Return a number with a unit, rounded to nine significant digits, as in JSON lines."""
+    return float(f"{x:.9g}") + 0.0
+
+
 class AtClose(msgspec.Struct, frozen=True):
     """An estimate at the time when its window closed, in the form of a JSON line."""
 
@@ -217,13 +225,15 @@ class AtClose(msgspec.Struct, frozen=True):
 class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An estimate in JSON lines and messages: a value with its interval, or the reason why there is no value.
 
-    `model` is set only in lines about several models. `of_class` is set only for an estimate of one class.
+    `model` is set only in lines about several models, `of_class` only for an estimate of one class, and
+    `unit` only for a metric of errors.
     """
 
     model: str | None = None
     of_class: str | None = msgspec.field(default=None, name="class")
     metric: str
     estimator: str
+    unit: str | None = None
     unknown: str | None = None
     value: float = math.nan
     lower: float = math.nan
@@ -247,10 +257,11 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         result = finite(e.result)
         if isinstance(result, Unknown):
             size = result.n if isinstance(result, TooFew) else None
-            return cls(metric=e.metric, estimator=e.estimator, unknown=result.reason, size=size)
+            return cls(metric=e.metric, estimator=e.estimator, unit=e.unit, unknown=result.reason, size=size)
         return cls(
             metric=e.metric,
             estimator=e.estimator,
+            unit=e.unit,
             value=number(result.value),
             lower=number(result.lower),
             upper=number(result.upper),
@@ -275,7 +286,9 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         closed, before = self.at_close, None
         if closed is not None:
             before = Estimate(closed.value, closed.lower, closed.upper, self.level, self.size or 0)
-        return MetricEstimate(self.metric, self.estimator, self.result, self.labels, *ranks, before)
+        return MetricEstimate(
+            self.metric, self.estimator, self.result, self.labels, *ranks, before, self.unit
+        )
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -409,6 +422,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calibration: CalibrationLine
     estimates: tuple[WrittenEstimate, ...]
     classes: tuple[WrittenEstimate, ...] = ()
+    values: tuple[WrittenEstimate, ...] = ()
     charts: tuple[ChartLine, ...]
     objectives: tuple[ObjectiveLine, ...]
     positions: Mapping[str, tuple[int, ...]]
@@ -434,6 +448,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             calibration=CalibrationLine.from_view(report.calibration),
             estimates=tuple([WrittenEstimate.from_estimate(e, rounded) for e in report.estimates]),
             classes=tuple([_of_class(e) for e in report.classes]),
+            values=tuple([WrittenEstimate.from_estimate(e, significant) for e in report.values]),
             charts=tuple(map(ChartLine.from_view, report.charts)),
             objectives=tuple(map(ObjectiveLine.from_view, report.objectives)),
             positions=report.positions,
@@ -481,6 +496,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             trust=self.untrusted[0].read() if self.untrusted else None,
             attributions=self.attributions,
             broken_features=self.broken_features,
+            values=tuple(e.read() for e in self.values),
         )
 
 
@@ -525,7 +541,7 @@ def to_json(report: WindowReport) -> bytes:
     - `labels` of an estimate that used no labels, and `rank` if models are not ranked;
     - `foreign` if the calibration was fitted on answers of this version of the model, and `interval` if its
       intervals are exact;
-    - `classes` if no metric is estimated by class;
+    - `classes` if no metric is estimated by class, and `values` if predictions are no numbers;
     - `rebaselined` if nobody requested a new baseline;
     - `untrusted` if labels contradict no estimate, and `broken_features` if no feature is broken;
     - `attributions` if no chart broke a rule and no objective is breached;
@@ -564,7 +580,12 @@ def encoded(value: Any) -> bytes:
 
 
 def revised(
-    report: WindowReport, line: bytes, estimator: str, result: Result, corrected: MetricEstimate | None = None
+    report: WindowReport,
+    line: bytes,
+    estimator: str,
+    result: Result,
+    corrected: MetricEstimate | None = None,
+    errors: Callable[[str], Result] | None = None,
 ) -> WindowReport | None:
     """Return the next revision of a window with a new result of one estimator.
 
@@ -582,6 +603,8 @@ def revised(
         The new corrected estimate. It replaces the report's corrected estimate, whose first result is kept in
         `at_close`. If the report has no corrected estimate, the new one is inserted after the first estimate.
         If the first estimate of the same metric is unknown, the new one is ignored.
+    errors : callable, optional
+        Returns the estimator's new result for a metric of errors, by the metric's name.
 
     Returns
     -------
@@ -600,7 +623,12 @@ def revised(
     (1, True)
     """
     estimates: list[MetricEstimate] = []
+    values = report.values
     spliced = line
+    if errors is not None:
+        values = tuple(replace(e, result=errors(e.metric)) if e.estimator == estimator else e for e in values)
+        for old, new in zip(report.values, values, strict=True):
+            spliced = _spliced(spliced, [old], [new], significant)
     if corrected is not None and isinstance(_first_of(report, corrected.metric), Unknown):
         corrected = None
     known = {e.estimator for e in report.estimates}
@@ -613,19 +641,28 @@ def revised(
         elif corrected is not None and not estimates and corrected.estimator not in known:
             after = [before, corrected]
         estimates += after
-        # No text contains these bytes, because JSON writes a backslash before each quote in a text.
         if after != [before]:
-            was, now = (
-                b",".join(encoded(WrittenEstimate.from_estimate(e, rounded)) for e in some)
-                for some in ([before], after)
-            )
-            spliced = spliced.replace(was, now, 1)
+            spliced = _spliced(spliced, [before], after, rounded)
     if spliced == line:
         return None
     was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
-    revision_report = replace(report, revision=report.revision + 1, estimates=tuple(estimates))
+    revision_report = replace(report, revision=report.revision + 1, estimates=tuple(estimates), values=values)
     object.__setattr__(revision_report, "line", spliced.replace(was, now, 1))
     return revision_report
+
+
+def _spliced(
+    line: bytes,
+    before: list[MetricEstimate],
+    after: list[MetricEstimate],
+    number: Callable[[float], float],
+) -> bytes:
+    """Return the line with estimates replaced by others."""
+    was, now = (
+        b",".join(encoded(WrittenEstimate.from_estimate(e, number)) for e in some) for some in (before, after)
+    )
+    # No text contains these bytes, because JSON writes a backslash before each quote in a text.
+    return line.replace(was, now, 1)
 
 
 def _first_of(report: WindowReport, metric: str) -> Result | None:

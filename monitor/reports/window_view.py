@@ -49,6 +49,8 @@ class MetricEstimate:
     at_close : Estimate or None
         The `corrected` accuracy at the time when the window closed, if later labels have revised it;
         otherwise None.
+    unit : str or None
+        The unit of a metric of errors, such as minutes; ``""`` if it has no name. None for a ratio.
     """
 
     metric: str
@@ -58,6 +60,7 @@ class MetricEstimate:
     rank: RankInterval | None = None
     rank_chi_square: RankInterval | None = None
     at_close: Estimate | None = None
+    unit: str | None = None
 
 
 def leading_estimate(

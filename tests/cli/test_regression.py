@@ -56,6 +56,7 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
     (folder / "reference.ndjson").write_bytes(ndjson(known))
     task = {
         "kind": "regression",
+        "unit": "minutes",
         "tolerance": 1.5,
         "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
         "reference": {"path": "reference.ndjson"},
@@ -104,6 +105,11 @@ def test_a_replay_of_a_table_prints_the_share_within_the_tolerance(tmp_path: Pat
     # The late labels are right, and there are 50 of them at most; two standard errors of 400 rows are 0.045.
     assert by["realised"] == pytest.approx(np.mean(known), abs=0.08)
     assert by["average_confidence"] == pytest.approx(np.mean(known), abs=0.08)
+    values = [each for window in windows for each in window["values"] if each["metric"] == "mae"]
+    assert {each["unit"] for each in values} == {"minutes"}
+    estimated = [each["value"] for each in values if each["estimator"] == "doubly_robust" and "value" in each]
+    mae = np.mean([abs(row["label"] - row["prediction"]) for row in own])
+    assert np.mean(estimated) == pytest.approx(mae, abs=0.25)  # the labels are of 200 rows
 
 
 @pytest.mark.process

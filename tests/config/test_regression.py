@@ -30,6 +30,11 @@ def test_a_section_needs_only_a_reference() -> None:
     )
 
 
+def test_the_unit_applies_to_each_metric_of_errors() -> None:
+    task = config_from({"tasks": {"delay": SECTION | {"unit": "minutes", "error_metrics": ["mae", "bias"]}}})
+    assert task.scored_tasks["delay"].error_units == {"mae": "minutes", "bias": "minutes"}
+
+
 def test_a_saved_section_can_be_read_again() -> None:
     config = config_from({"tasks": {"delay": SECTION | {"quantiles": [0.05, 0.95], "tolerance": 15}}})
     assert Config.model_validate_json(config.model_dump_json()) == config
@@ -50,6 +55,10 @@ def test_a_saved_section_can_be_read_again() -> None:
         (
             {"classes": ["a", "b"]},
             "tasks.delay.classes: expected none in a task whose models predict numbers",
+        ),
+        (
+            {"error_metrics": ["mse"]},
+            "tasks.delay.error_metrics[0]: expected one of mae, rmse, bias, got 'mse'; did you mean",
         ),
         ({"metrics": ["ece"]}, "tasks.delay.metrics: expected a list with within_tolerance, got ece: add it"),
         ({"objective": {"accuracy": {"min": 0.9}}}, "tasks.delay.objective.accuracy: expected a metric that"),

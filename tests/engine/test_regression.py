@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Batch, Keys, no_features
-from monitor.base.results import Estimate
+from monitor.base.results import Estimate, Result, Unknown
 from monitor.base.source import RawMessages
 from monitor.config.task import Window
 from monitor.engine.chunks import first_concerned
@@ -277,3 +277,147 @@ def test_intervals_hold_the_share_by_labels() -> None:
     assert len(held) == 200
     # 95 % of 200 windows have a binomial standard error of 1.5 points; windows of a trial share a reference.
     assert np.mean(held) >= 0.92
+
+
+def errors_of(reports: list[WindowReport], estimator: str) -> list[dict[str, Result]]:
+    """Return the metrics of errors of each report by one estimator."""
+    return [
+        {each.metric: each.result for each in report.values if each.estimator == estimator}
+        for report in reports
+    ]
+
+
+def truth_of(records: list[Record]) -> dict[str, float]:
+    errors = np.array([r["label"] - r["prediction"] for r in records])
+    return {
+        "mae": float(np.abs(errors).mean()),
+        "rmse": float(np.sqrt((errors**2).mean())),
+        "bias": float(errors.mean()),
+    }
+
+
+def value_of(result: Result) -> float:
+    assert isinstance(result, Estimate), result
+    return result.value
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_realised_errors_are_those_of_the_windows_labels(late: bool) -> None:
+    records = predictions(14, 300)
+    own = rig(unit="minutes")
+    reports = own.feed(map(without_label, records) if late else records)
+    if late:
+        own.feed([{"id": r["id"], "label": r["label"], "time": r["time"]} for r in records])
+        reports = own.engine.finish()
+    for k, by_metric in enumerate(errors_of(reports, "realised")):
+        realised = {metric: value_of(result) for metric, result in by_metric.items()}
+        assert realised == nearly(truth_of(records[100 * k : 100 * (k + 1)]))
+    assert len(reports) == 3
+    assert {each.unit for report in reports for each in report.values} == {"minutes"}
+    [view] = own.engine.view().series
+    assert {e.metric: value_of(e.result) for e in view.values if e.estimator == "realised"} == nearly(
+        truth_of(records[200:])
+    )
+
+
+def test_a_label_that_replaces_another_one_changes_the_realised_errors() -> None:
+    records = predictions(15, 100)
+    label = {"id": records[3]["id"], "time": records[3]["time"]}
+    whole, replaced = rig(), rig()
+    truth = truth_of([*records[:3], records[3] | {"label": 25.0}, *records[4:]])
+    for own, first in ((whole, []), (replaced, [label | {"label": 99.0}])):
+        own.feed(records)
+        own.feed([*first, label | {"label": 25.0}])
+        own.restart()
+        [view] = own.engine.view().series
+        assert {e.metric: value_of(e.result) for e in view.values if e.estimator == "realised"} == nearly(
+            truth
+        )
+
+
+def test_labels_along_answers_without_ids_count() -> None:
+    records = [{k: v for k, v in r.items() if k != "id"} for r in predictions(16, 100)]
+    [by_metric] = errors_of(rig().feed(records), "realised")
+    assert {metric: value_of(result) for metric, result in by_metric.items()} == nearly(truth_of(records))
+
+
+def test_the_errors_without_labels_are_near_those_by_labels() -> None:
+    records = predictions(17, 2000, shift=0.5)
+    own = rig(window={"size": 2000, "min_size": 20, "max_age_seconds": 1e9})
+    [estimated] = errors_of(own.feed(map(without_label, records)), "doubly_robust")
+    truth = truth_of(records)
+    for metric, result in estimated.items():
+        assert isinstance(result, Estimate)
+        assert result.lower < truth[metric] < result.upper, metric
+        assert result.n == 2000
+
+
+def test_errors_without_labels_are_unknown_with_a_reason() -> None:
+    far = [without_label(r) for r in predictions(18, 100, shift=9.0)]
+    bare = [{name: value for name, value in r.items() if name != "features"} for r in far]
+    other = [r | {"model": "new"} for r in far]
+    for records, reason in (
+        (far, "features beyond the reference"),
+        (bare, "features missing"),
+        (other, "no labelled reference"),
+    ):
+        [by_metric] = errors_of(rig().feed(records), "doubly_robust")
+        assert list(by_metric) == ["mae", "rmse", "bias"]
+        assert set(by_metric.values()) == {Unknown(reason)}, reason
+
+
+def test_a_group_has_the_errors_of_its_own_rows_of_the_reference() -> None:
+    def grouped(seed: int, n: int, start: float) -> list[Record]:
+        """Return records of three groups; the errors of us are three times as large, and few are of asia."""
+        records = predictions(seed, n, start=start)
+        for i, record in enumerate(records):
+            region = "asia" if i % 50 == 0 else ("eu", "us")[i % 2]
+            record["groups"] = {"region": region}
+            if region == "us":
+                record["label"] = record["prediction"] + 3 * (record["label"] - record["prediction"])
+        return records
+
+    settings = regression(groups=["region"])
+    known = reference_of_numbers(settings, grouped(1, 2000, 1.6e9))
+    records = grouped(19, 5000, 1.7e9)
+    reports = Rig({"t": settings}, {"t": known}).feed(map(without_label, records))
+    newest = {report.group: report for report in reports}
+    mae = {
+        group: next(e.result for e in report.values if e.metric == "mae") for group, report in newest.items()
+    }
+    assert value_of(mae["region=us"]) > 2 * value_of(mae["region=eu"])
+    assert mae["region=asia"] == Unknown("too few labelled rows in the reference")
+
+
+def test_a_task_without_metrics_of_errors_reports_none() -> None:
+    reports = rig(error_metrics=[]).feed(predictions(20, 100))
+    assert [report.values for report in reports] == [()]
+    assert b"values" not in lines(reports)[0]
+
+
+def test_a_state_without_predictions_and_labels_of_older_versions_opens() -> None:
+    records = predictions(21, 150)
+    own = rig()
+    own.feed(records)
+    state = own.engine.snapshot()
+    task_state = state.tasks["t"]
+    model, group, series = task_state.series[0]
+    assert series.windows is not None
+    assert series.windows.features is not None
+    assert series.tally is not None
+    old = msgspec.structs.replace(
+        series,
+        windows=msgspec.structs.replace(series.windows, features=series.windows.features[:, :1]),
+        tally=msgspec.structs.replace(series.tally, errors=[]),
+    )
+    join = msgspec.structs.replace(task_state.join, truths=False)
+    state.tasks["t"] = msgspec.structs.replace(task_state, series=[(model, group, old)], join=join)
+    resumed = own.settings.build(state)
+    assert [view.windows_closed for view in resumed.view().series] == [1]
+    own.engine = resumed
+    label = {"id": records[120]["id"], "time": records[120]["time"]}
+    report = own.feed([label | {"label": 99.0}, *predictions(22, 50, start=1.8e9)])[0]
+    [estimated], [realised] = errors_of([report], "doubly_robust"), errors_of([report], "realised")
+    assert estimated["mae"] == Unknown("features missing")
+    assert isinstance(realised["mae"], Estimate)
+    assert realised["mae"].n == 51  # 50 labels, and the replaced one, whose former number is unknown

@@ -17,6 +17,7 @@ from monitor.reports.statements import (
     describe,
     describe_drifted_features,
     describe_held_labels,
+    in_unit,
     is_unchecked,
     metric_words,
 )
@@ -338,3 +339,17 @@ def test_an_estimate_is_unchecked_from_a_change_until_labels_come() -> None:
     fact = describe(dataclasses.replace(other, objectives=(met,))).fact
     unchecked = "with too few labels to check it since the change"
     assert fact.endswith(f"nothing has changed, objective met by the estimate, {unchecked}")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "unit", "words"),
+    [
+        (Estimate(0.0, 0.0, 0.0, 0.95, 9), "minutes", "0.00 (0.00 to 0.00) minutes"),
+        (Estimate(1234.5, 1200.0, 1300.0, 0.95, 9), "°C", "1,230 (1,200 to 1,300) °C"),
+        (Estimate(-0.0123, -0.0456, 0.02, 0.95, 9), "", "-0.0123 (-0.0456 to 0.0200)"),
+        (Estimate(1e60, 9e59, 2e60, 0.95, 9), "m", "1e+60 (9e+59 to 2e+60) m"),
+        (Estimate(-1e-30, -2e-30, 0.0, 0.95, 9), "m", "-1e-30 (-2e-30 to 0) m"),
+    ],
+)
+def test_numbers_have_three_digits_of_the_largest_end(estimate: Estimate, unit: str, words: str) -> None:
+    assert in_unit(estimate, unit) == words

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from monitor.base.codec import plain, restored
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
 from monitor.cli.verify.rows import Rows
 from monitor.config.root import Task
 from monitor.config.task import COVARIATES
+from monitor.engine.error_estimates import ErrorEstimator
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, evaluate
 from monitor.engine.reference import Reference
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import MetricEstimate
-from monitor.reports.window_report import WindowLine, WrittenEstimate, rfc3339, rounded
+from monitor.reports.window_report import WindowLine, WrittenEstimate, rfc3339, rounded, significant
 from monitor.reports.window_view import PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
@@ -47,6 +48,9 @@ _SINGLE_PRECISION = 1e-7
 
 _LAST_DECIMAL = 1e-6
 """The tolerance for rows of several partitions. Their order may differ, so a sum may round differently."""
+
+_FITTED = 1e-6
+"""The relative tolerance for metrics of errors. Their weights come from a fit that iterates."""
 
 _EDGE = 2e-12
 """A change of the level that moves the probability in each tail by 1e-12.
@@ -135,11 +139,12 @@ def compared(
     calibration: Calibration,
     predictive: Predictive | None = None,
     reference: Reference | None = None,
+    errors: ErrorEstimator | None = None,
 ) -> list[tuple[str, str, str]]:
     """Recompute a window. Return the name, reported value and recomputed value of each field that differs.
 
-    Only the estimates of the average confidence are recomputed. Ends of intervals are not compared if labels
-    moved the interval; see `informed`.
+    The estimates of the average confidence and the metrics of errors without labels are recomputed. Ends of
+    intervals are not compared if labels moved the interval; see `informed`.
 
     Parameters
     ----------
@@ -154,6 +159,8 @@ def compared(
     reference : Reference or None
         The reference on which the window's own calibration is fitted; None if the calibration is not fitted
         for this window alone.
+    errors : ErrorEstimator, optional
+        The estimator of the metrics of errors. If None, these metrics are not recomputed.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
@@ -162,7 +169,31 @@ def compared(
     for reported in line.estimates:
         if reported.estimator == AVERAGE_CONFIDENCE:
             differences += recomputed.differing(reported)
+    return differences + ([] if errors is None else _differing_errors(line, errors.estimates(rows.features)))
+
+
+def _differing_errors(line: WindowLine, recomputed: Sequence[MetricEstimate]) -> list[tuple[str, str, str]]:
+    """Return the fields of the metrics of errors that differ. Metrics that are not configured are skipped."""
+    known = {each.metric: plain(WrittenEstimate.from_estimate(each, significant)) for each in recomputed}
+    differences = []
+    for estimate in line.values:
+        if estimate.estimator != DOUBLY_ROBUST or estimate.metric not in known:
+            continue
+        reported, own = plain(estimate), known[estimate.metric]
+        names = ("unknown", "size", "value", "lower", "upper")
+        differences += [
+            (f"values.{estimate.metric}.{name}", str(reported.get(name)), str(own.get(name)))
+            for name in names[: 3 if reported.get("level") != own.get("level") else None]
+            if not _is_equal(reported.get(name), own.get(name))
+        ]
     return differences
+
+
+def _is_equal(reported: Any, recomputed: Any) -> bool:
+    """Return whether two values are equal, numbers but for the order of rows and another processor."""
+    if isinstance(reported, float) and isinstance(recomputed, float):
+        return math.isclose(reported, recomputed, rel_tol=_FITTED, abs_tol=_FITTED)
+    return bool(reported == recomputed)
 
 
 def informed(reported: WrittenEstimate) -> bool:

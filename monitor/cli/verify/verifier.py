@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED
+from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED
 from monitor.base.records import Batch, Chunk, Ints
 from monitor.base.registry import COMPARISON_ESTIMATORS, WHOLE_TASKS
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
+from monitor.engine.error_estimates import ErrorEstimator
 from monitor.engine.reference import Reference
 from monitor.reports.window_report import WindowLine
 from monitor.store.history import StoreHistory
@@ -198,13 +199,16 @@ class Verifier:
         predictive = self._calibrations.predictive(line)
         reference = self._calibrations.reference(line)
         fitted = calibration, predictive, reference
-        candidates = [compared(line, task, each, *fitted) for each in self._readings(line, rows)]
+        of_model = self._references.get(line.task, {}).get(line.model)
+        errors = ErrorEstimator(task, of_model, line.group)
+        candidates = [compared(line, task, each, *fitted, errors) for each in self._readings(line, rows)]
         different = min(candidates, key=len)
         findings.untimed += bool(np.isnan(rows.time).any())
         findings.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
         findings.corrected += sum(e.estimator == CORRECTED for e in line.estimates)
         known = (AVERAGE_CONFIDENCE, CORRECTED, *COMPARISON_ESTIMATORS)
         findings.realised += sum(e.estimator not in known for e in line.estimates)
+        findings.realised += sum(e.estimator == REALISED for e in line.values)
         findings.informed += sum(map(informed, line.estimates))
         if not different:
             findings.equal += 1
@@ -249,7 +253,9 @@ class Verifier:
     def _width(self, task: str) -> tuple[int, int]:
         """Return the number of scores and of features that a row of a task has."""
         known = self._tasks.get(task)
-        return (1, 0) if known is None else (max(len(known.classes), 1), len(known.features))
+        if known is None:
+            return 1, 0
+        return max(len(known.classes), 1), len(known.features) + known.layout.numeric  # and the prediction
 
     def _sort(self, chunk: Chunk) -> None:
         """Assign the rows of a chunk to their windows."""

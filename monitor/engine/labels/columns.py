@@ -60,11 +60,12 @@ def answer_columns(
     numbered : bool
         Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
     numeric : bool
-        Whether predictions are numbers. Then `number` is stored, the prediction.
+        Whether predictions are numbers. Then `number` is stored, the prediction, and `truth`, the label; NaN
+        without a label.
     """
     stored: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if numeric:
-        stored |= {"number": np.float64}
+        stored |= {"number": np.float64, "truth": np.float64}
     if scored:
         stored |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
     return stored | {
@@ -172,6 +173,9 @@ class Matches(ColumnarRows):
         successive rows for which the correction estimates one bias (`monitor.stats.estimate.corrected`).
     predicted : (n,) int64
         The class that the model predicted.
+    error, replaced_error : (n,) float64, optional
+        If predictions are numbers: the label minus the prediction, by the current label and by the label that
+        it replaced. NaN where there is none, which is the default.
     """
 
     series: Ints
@@ -187,6 +191,13 @@ class Matches(ColumnarRows):
     replaced: NDArray[np.bool_]
     block: Ints
     predicted: Ints
+    error: Floats = field(default_factory=lambda: np.zeros(0))
+    replaced_error: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        for name in ("error", "replaced_error"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.broadcast_to(np.nan, len(self.series)))
 
     @classmethod
     def none(cls) -> Matches:
@@ -278,7 +289,7 @@ class Answers(ColumnarRows):
             "block": self.block + 1,
         }
         if numeric:
-            columns["number"] = self.number
+            columns |= {"number": self.number, "truth": np.full(n, np.nan)}
         if numbered:
             columns["rows"] = np.where(self.request == NO_ID, 0, np.where(self.alone, ALONE, SEVERAL))
         if not scored:

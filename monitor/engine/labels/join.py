@@ -84,8 +84,8 @@ class LabelJoin:
     numbered : bool
         Whether labels may name a request whose rows are numbered.
     tolerance : Tolerance, optional
-        The largest error of a right answer, if predictions and labels are numbers. Each answer and each label
-        then needs 8 bytes more.
+        The largest error of a right answer, if predictions and labels are numbers. An answer then needs 16
+        bytes more, and a label 8.
 
     Raises
     ------
@@ -128,6 +128,7 @@ class JoinState(msgspec.Struct, frozen=True):
 
     If the store saves the rows of answers and labels separately, `answers` and `labels` are None. `tolerance`
     has the fields of the `Tolerance` by which labels were compared with predictions; None without numbers.
+    `truths` is true if the answers have their labels' numbers; older versions did not store them.
     """
 
     outcomes: dict[str, int] = {}
@@ -139,6 +140,7 @@ class JoinState(msgspec.Struct, frozen=True):
     answers: RingState | None = None
     labels: RingState | None = None
     tolerance: tuple[float, bool] | None = None
+    truths: bool = False
 
 
 class LabelJoinLogic:
@@ -171,6 +173,8 @@ class LabelJoinLogic:
         self._answers = BoundedTable(
             answer_columns(settings.series_per_answer, *kinds), most_answers, state.answers
         )
+        if self._tolerance is not None and not state.truths:
+            self._answers.put("truth", np.arange(len(self._answers)), np.nan)
         self._label_columns = label_columns(self._tolerance is not None)
         self._labels = BoundedTable(self._label_columns, self._most_labels, state.labels)
         self.outcomes: Counter[LabelOutcome] = Counter(
@@ -198,6 +202,7 @@ class LabelJoinLogic:
             answers=self._answers.snapshot() if rings else None,
             labels=self._labels.snapshot() if rings else None,
             tolerance=None if known is None else (known.value, known.relative),
+            truths=known is not None,
         )
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
+from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.engine.labels.columns import NO_LABEL, Answers, Matches, Pairs, weights
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.regression.tolerance import Tolerance
@@ -23,8 +23,8 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
     Parameters
     ----------
     answers : BoundedTable
-        The answers, with the columns of `answer_columns`. The columns `label`, `probability` and `replaced`
-        change.
+        The answers, with the columns of `answer_columns`. The columns `label`, `truth`, `probability` and
+        `replaced` change.
     pairs : Pairs
         Pairs whose times differ by at most the horizon.
     tolerance : Tolerance, optional
@@ -34,10 +34,13 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
     rows, new = pairs.answer, pairs.label
-    if tolerance is not None:
-        new = right_or_wrong(tolerance.holds(answers["number"][rows], pairs.number))
-    old = answers["label"][rows]
     again, previous, _ = repeats(rows.astype(np.uint64))
+    error = replaced_error = np.broadcast_to(np.nan, len(rows))
+    if tolerance is not None:
+        number = answers["number"][rows]
+        new = right_or_wrong(tolerance.holds(number, pairs.number))
+        error, replaced_error = pairs.number - number, _put_truths(answers, pairs, again, previous) - number
+    old = answers["label"][rows]
     old[again] = new[previous]
     answers.put("label", rows, new)
     # A label may have replaced another one before its answer came, too.
@@ -64,7 +67,17 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
         replaced=replaced[row],
         block=answers["block"][rows][row, column] - 1,
         predicted=predicted[row].astype(np.int64),
+        error=error[row],
+        replaced_error=replaced_error[row],
     )
+
+
+def _put_truths(answers: BoundedTable, pairs: Pairs, again: Ints, previous: Ints) -> Floats:
+    """Store the numbers of labels with their answers, and return the numbers that they replace, or NaN."""
+    replaced: Floats = answers["truth"][pairs.answer]
+    replaced[again] = pairs.number[previous]
+    answers.put("truth", pairs.answer, pairs.number)
+    return replaced
 
 
 def right_or_wrong(right: NDArray[np.bool_]) -> Ints:
@@ -139,6 +152,9 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         replaced=np.zeros(len(place), dtype=bool),
         block=answers.block[alone][row, column],
         predicted=answers.predicted[place],
+        error=batch.numbers[rows[place], 1] - answers.number[place]
+        if batch.numbers.shape[1]
+        else np.zeros(0),
     )
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from monitor.base.names import REALISED
 from monitor.base.records import Floats, Ints
+from monitor.base.results import Result
 from monitor.engine.labels.tally import Cell, Cells, Tally
 from monitor.reports.reader import from_json
 from monitor.reports.views import MetricEstimate
@@ -215,9 +216,14 @@ class Revisions:
             return None
         before = self._reports.pop(cell, None) or from_json(kept.line)
         # The comparison is with the last line: a label that was changed and changed back makes no new line.
-        realised = self._tallies[series].realised(window, self._level)
+        tally = self._tallies[series]
+        realised = tally.realised(window, self._level)
         corrected = self._corrections[series](window)
-        report = revised(before, kept.line, REALISED, realised, corrected)
+
+        def error(metric: str) -> Result:
+            return tally.realised_error(metric, window, self._level)
+
+        report = revised(before, kept.line, REALISED, realised, corrected, error)
         self._remember(cell, report or before)
         if report is not None:
             kept.line, kept.revision, kept.labelled = report.line, report.revision, labelled

@@ -15,6 +15,7 @@ from monitor.base.records import Floats
 from monitor.base.results import Reason, Result, TooFew
 from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
+from monitor.stats.regression.metrics import TERMS, added_terms, error_terms, realised_metric
 
 FEWEST_IN_COHORT = 200
 """The labelled rows that `realised_cohort` needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
@@ -37,6 +38,7 @@ class TallyState(msgspec.Struct, frozen=True):
     excess: list[tuple[int, str, str, str, str]]
     labelled: int
     correct: int
+    errors: list[tuple[int, list[float]]] = []  # by window, the sums of the labelled rows' errors
 
 
 class Tally:
@@ -93,12 +95,15 @@ class Tally:
         self._end = np.zeros(0)
         self._newest_end = -math.inf
         self._excess: dict[int, Excess] = {}  # by window, for windows with a weighted row
+        self._errors: dict[int, Floats] = {}  # by window, sums of the errors of predicted numbers
         self._inside = 0  # the first window whose end lies within the horizon
         self._within = WeightedCounts()  # the counts of the closed windows from there on
         if resume is not None:
             self._restore(resume)
 
-    def add(self, window: int, labelled: int, correct: int, excess: Excess = _NONE) -> None:
+    def add(
+        self, window: int, labelled: int, correct: int, excess: Excess = _NONE, errors: Floats | None = None
+    ) -> None:
         """Add to the counts of a window.
 
         Parameters
@@ -110,6 +115,8 @@ class Tally:
             The change of the number of correct rows. It is negative if a corrected label makes rows wrong.
         excess : Excess
             The part of the sums of weights that comes from weights above 1.
+        errors : (n, TERMS) float64, optional
+            The changes of the sums of errors, in the order of the stream: see `error_terms`.
         """
         self.labelled += labelled
         self.correct += correct
@@ -120,6 +127,8 @@ class Tally:
         self._counts[1, window - self._base] += correct
         if any(excess):
             self._excess[window] = self._excess.get(window, _NONE).plus(excess)
+        if errors is not None:
+            self._errors[window] = added_terms(self._errors.get(window, np.zeros(TERMS)), errors)
         if self._inside <= window < self.closed:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
 
@@ -155,6 +164,10 @@ class Tally:
     def realised(self, window: int, level: float) -> Result:
         """Return the accuracy of a window's labelled rows. Without weights, its interval is Wilson's."""
         return hajek(self.sums(window), level)
+
+    def realised_error(self, metric: str, window: int, level: float) -> Result:
+        """Return a metric of the errors of a window's labelled rows: see `realised_metric`."""
+        return realised_metric(metric, self._errors.get(window, np.zeros(TERMS)), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
         """Return the accuracy of the labelled rows of the newest closed windows, as few as are sufficient.
@@ -192,6 +205,7 @@ class Tally:
             ],
             labelled=self.labelled,
             correct=self.correct,
+            errors=[(window, sums.tolist()) for window, sums in self._errors.items()],
         )
 
     def _restore(self, state: TallyState) -> None:
@@ -204,6 +218,7 @@ class Tally:
         self._excess = {
             window: Excess(*map(int, sums)) for window, *sums in state.excess if window >= self._start
         }
+        self._errors = {window: np.array(sums) for window, sums in state.errors if window >= self._start}
         ends = self._end[: self._last(self.closed) - self._start]
         oldest = self._newest_end - self._horizon
         self._inside = self._start + int(np.searchsorted(ends, oldest)) if len(ends) else self._start
@@ -217,6 +232,7 @@ class Tally:
         self._drop_from_horizon(start)
         for old in range(self._start, min(start, self._stop)):
             self._excess.pop(old, None)
+            self._errors.pop(old, None)
         if window + 1 - self._base > len(self._end):
             self._make_room(start, 2 * (window + 1 - start) + _FIRST_ROOM)
         self._start, self._stop = start, window + 1
@@ -313,6 +329,9 @@ class Cells:
         self._correct: list[int] = matches.correct[order].tolist()
         weight = matches.weight[order]
         self._weight: list[float] | None = weight.tolist() if (weight != 1.0).any() else None
+        self._errors: Floats | None = None
+        if not np.isnan(matches.error).all():
+            self._errors = error_terms(matches.error[order], matches.replaced_error[order], weight)
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(list(self._spans))
@@ -322,7 +341,7 @@ class Cells:
         rows = slice(*self._spans[cell])
         return [place for place, n in zip(self._sequence[rows], self._labelled[rows], strict=True) if n > 0]
 
-    def take(self, cell: Cell, up_to: int | None = None) -> tuple[int, int, Excess]:
+    def take(self, cell: Cell, up_to: int | None = None) -> tuple[int, int, Excess, Floats | None]:
         """Remove rows of a cell, and return the changes that these rows make to the window's counts.
 
         Parameters
@@ -337,12 +356,15 @@ class Cells:
             The changes of the numbers of labelled and of correct rows.
         excess : Excess
             The change of the sums of weights, as in `Tally.add`.
+        errors : (n, TERMS) float64 or None
+            The changes of the sums of errors, as in `Tally.add`. None if there is none.
         """
         start, stop = self._spans[cell]
         end = stop if up_to is None else bisect_right(self._sequence, up_to, start, stop)
         self._spans[cell] = end, stop
         rows = slice(start, end)
-        return sum(self._labelled[rows]), sum(self._correct[rows]), self._excess(rows)
+        errors = None if self._errors is None or start == end else self._errors[rows]
+        return sum(self._labelled[rows]), sum(self._correct[rows]), self._excess(rows), errors
 
     def _excess(self, rows: slice) -> Excess:
         """Return the excess of the rows' weights.

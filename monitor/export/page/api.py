@@ -51,6 +51,7 @@ from monitor.reports.window_report import (
     encoded,
     rfc3339,
     rounded,
+    significant,
 )
 from monitor.stats.features.health import FaultKind
 
@@ -203,6 +204,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool | None
     broken_features: list[BrokenFeature]
     estimates: list[WrittenEstimate]
+    values: list[WrittenEstimate]
     charts: list[ChartLine]
     objectives: list[ObjectiveLine]
     alarmed_since: dict[str, str | None]
@@ -228,6 +230,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
             trusted=None if one.trust is None else one.trust.trusted,
             broken_features=list(one.broken_features),
             estimates=[WrittenEstimate.from_estimate(e, rounded) for e in one.estimates],
+            values=[WrittenEstimate.from_estimate(e, significant) for e in one.values],
             charts=[ChartLine.from_view(chart) for chart in one.charts],
             objectives=[ObjectiveLine.from_view(objective) for objective in one.objectives],
             alarmed_since={
@@ -580,7 +583,7 @@ def _as_ndjson(answer: WindowLines) -> bytes:
 _CSV_HEADS = (
     "window", "revision", "version", "size", "closed_by", "start_time", "end_time", "metric", "estimator",
     "value", "lower", "upper", "level", "rows", "unknown", "center", "limit_lower", "limit_upper", "rules",
-    "out_of_control", "floor", "ceiling", "objective_state", "improved", "alarm_by",
+    "out_of_control", "floor", "ceiling", "objective_state", "improved", "alarm_by", "unit",
 )  # fmt: skip
 
 
@@ -594,7 +597,7 @@ def _as_csv(answer: WindowLines) -> bytes:
         objectives = {objective.metric: objective for objective in line.objectives}
         facts = [line.window, line.revision, _cell(line.version), line.size, line.closed_by]
         facts += [line.start_time, line.end_time]
-        for e in line.estimates:
+        for e in (*line.estimates, *line.values):
             chart, objective = charts.get(e.metric), objectives.get(e.metric)
             row: list[Any] = [*facts, e.metric, e.estimator]
             row += ["", "", "", ""] if e.unknown else [e.value, e.lower, e.upper, e.level]
@@ -607,6 +610,7 @@ def _as_csv(answer: WindowLines) -> bytes:
             row += [objective.floor, objective.ceiling, objective.state] if objective else [""] * 3
             row.append(chart.improved if chart else "")
             row.append(("labels" if chart.by_labels else "estimates") if chart else "")
+            row.append(_cell(e.unit or ""))
             write(row)
     return text.getvalue().encode("utf-8", "replace")
 

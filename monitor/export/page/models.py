@@ -174,6 +174,7 @@ def charted_metrics(one: SeriesView) -> list[str]:
 def _metrics(one: SeriesView) -> Iterable[str]:
     metrics = [e.metric for e in one.estimates]
     metrics += [c.metric for c in one.charts] + [o.metric for o in one.objectives]
+    metrics += [e.metric for e in one.values]
     return dict.fromkeys(metrics)
 
 
@@ -288,7 +289,7 @@ def _estimates(one: SeriesView, metric: str) -> Iterator[tuple[str, str, MetricE
 
     Contradicted estimates are struck through and come last.
     """
-    own = [e for e in one.estimates if e.metric == metric]
+    own = [e for e in (*one.estimates, *one.values) if e.metric == metric]
     struck = [e for e in own if e.estimator not in _BY_LABELS] if _untrusted(one, metric) else []
     yield from (("plain", e.estimator.replace("_", " "), e) for e in own if e not in struck)
     yield from (("struck", e.estimator.replace("_", " "), e) for e in struck)

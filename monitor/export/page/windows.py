@@ -356,6 +356,7 @@ def series_view(
         window_end_time=last.end_time,
         calibration=last.calibration,
         estimates=last.estimates,
+        values=last.values,
         charts=last.charts,
         objectives=last.objectives,
         violations={},

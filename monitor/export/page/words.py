@@ -9,6 +9,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
+from monitor.reports.statements import in_unit
 from monitor.reports.views import ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
 
@@ -105,13 +106,25 @@ def bound(objective: ObjectiveView) -> Markup:
     return Markup(f'<span class="nowrap">{side} {percent(objective.bound)} %</span>')
 
 
-def format_result(estimate: Result) -> Markup:
-    """Format an estimate with its interval in per cent, or "unknown" with the reason."""
+def format_result(estimate: Result, unit: str | None = None) -> Markup:
+    """Format an estimate with its interval, or "unknown" with the reason.
+
+    Parameters
+    ----------
+    estimate : Estimate or Unknown
+    unit : str or None
+        The unit of a metric of errors. None for a ratio, which is formatted in per cent.
+
+    Examples
+    --------
+    >>> format_result(Estimate(12.34, 11.2, 13.5, 0.95, 500), "minutes")
+    Markup('12.3 (11.2 to 13.5) minutes')
+    """
     result = finite(estimate)
     if isinstance(result, Unknown):
         count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
         return escape(f"unknown, {result.reason}{count}")
-    return per_cent(result)
+    return per_cent(result) if unit is None else escape(in_unit(result, unit))
 
 
 def time_words(seconds: float) -> Markup:

@@ -428,6 +428,20 @@ def _estimate_rows(one: SeriesView) -> Iterator[Row]:
         yield from rank_rows(labels, e.rank, e.rank_chi_square)
 
 
+def _value_rows(one: SeriesView) -> Iterator[Row]:
+    """Yield the metrics of errors, which are no ratios."""
+    for e in one.values:
+        labels = shared(("metric", e.metric), ("estimator", e.estimator))
+        estimate = finite(e.result)
+        if isinstance(estimate, Unknown):
+            yield from _result_rows("", labels, estimate)
+        else:
+            labels = shared(*labels.items(), ("unit", text(e.unit or "")))
+            yield "value", labels, estimate.value
+            yield "value_lower", labels, estimate.lower
+            yield "value_upper", labels, estimate.upper
+
+
 def _class_rows(one: SeriesView) -> Iterator[Row]:
     """Yield the estimates by class in separate families, so that sums and means over metrics stay valid."""
     for estimate in one.classes:
@@ -473,6 +487,7 @@ def _objective_rows(one: SeriesView) -> Iterator[Row]:
 
 def _window_rows(one: SeriesView) -> Iterator[Row]:
     yield from _estimate_rows(one)
+    yield from _value_rows(one)
     yield from _chart_rows(one)
     yield from _violation_rows(one)
 
@@ -491,7 +506,7 @@ def _label_rows_of(one: SeriesView) -> Iterator[Row]:
 
 _PIECES: tuple[Piece, ...] = (
     # Grouped by what changes together: with every window, sometimes, by model, with labels.
-    (attrgetter("estimates", "charts", "violations"), _window_rows),
+    (attrgetter("estimates", "values", "charts", "violations"), _window_rows),
     (attrgetter("classes", "objectives", "state"), _standing_rows),
     (attrgetter("version", "window_size", "calibration"), _model_rows),
     (attrgetter("coverage", "recalibrations", "trust"), _label_rows_of),

@@ -50,6 +50,15 @@ FAMILIES: dict[str, MetricFamily] = {
     "unknown": MetricFamily(
         "gauge", "1 if the last closed window has no estimate; the label reason says why."
     ),
+    "value": MetricFamily(
+        "gauge", "Metric of errors of the last closed window, in the unit of the label unit."
+    ),
+    "value_lower": MetricFamily(
+        "gauge", "Lower end of the interval of a metric of errors, in the unit of the label unit."
+    ),
+    "value_upper": MetricFamily(
+        "gauge", "Upper end of the interval of a metric of errors, in the unit of the label unit."
+    ),
     "class_estimate_ratio": MetricFamily(
         "gauge", "Estimate for a single class in the last closed window, 0 to 1.", "ratio"
     ),

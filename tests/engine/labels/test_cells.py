@@ -29,11 +29,11 @@ def matches(rows) -> Matches:
     )
 
 
-def totals(rows) -> tuple[int, int, Excess]:
+def totals(rows) -> tuple[int, int, Excess, None]:
     total = Excess()
     for *_, labelled, correct, _, weight in rows:
         total = total.plus(excess(weight, labelled, correct)) if weight != 1.0 else total
-    return sum(row[2] for row in rows), sum(row[3] for row in rows), total
+    return sum(row[2] for row in rows), sum(row[3] for row in rows), total, None
 
 
 @given(st.lists(ROW, max_size=30), st.lists(st.integers(-1, 10), max_size=3))
@@ -48,4 +48,4 @@ def test_the_parts_of_a_cell_are_the_sums_of_its_rows(rows, stops) -> None:
             assert cells.take(cell, up_to=stop) == totals([row for row in left if row[4] <= stop])
             left = [row for row in left if row[4] > stop]
         assert cells.take(cell) == totals(left)
-        assert cells.take(cell) == (0, 0, Excess())  # nothing is taken twice
+        assert cells.take(cell) == (0, 0, Excess(), None)  # nothing is taken twice

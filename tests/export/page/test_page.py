@@ -78,6 +78,13 @@ def test_a_model_is_told_in_full() -> None:
     assert f"|92.0 to 96.0 %\nout of control; {rules}|at least 90.0 %\nat risk" in text
 
 
+def test_metrics_of_errors_have_their_unit() -> None:
+    unknown = MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes")
+    text = read(of(dataclasses.replace(MODEL, values=(*WATCHED.values, unknown)))).text
+    assert "|mae|doubly robust: 12.2 (11.5 to 13.0) minutes\nrealised: unknown, no labels yet" in text
+    assert "|bias|doubly robust: -2.50 (-3.25 to -1.75)" in text
+
+
 def test_an_objective_that_is_met_by_an_unchecked_estimate_is_not_green() -> None:
     met = dataclasses.replace(MODEL.objectives[0], state=ObjectiveState.MET)
     page = render_page(of(dataclasses.replace(MODEL, objectives=(met,))))

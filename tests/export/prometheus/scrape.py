@@ -74,6 +74,10 @@ WATCHED = SeriesView(
         MetricEstimate("accuracy", "realised", Unknown(Reason.NO_LABELS)),
         MetricEstimate("ece", "average_confidence", Estimate(0.021, 0.0, 0.043, 0.95, 500)),
     ),
+    values=(
+        MetricEstimate("mae", "doubly_robust", Estimate(12.25, 11.5, 13.0, 0.95, 500), unit="minutes"),
+        MetricEstimate("bias", "doubly_robust", Estimate(-2.5, -3.25, -1.75, 0.95, 500), unit=""),
+    ),
     charts=(
         ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True)),
         ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False, improved=True)),

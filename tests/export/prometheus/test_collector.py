@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 from monitor import RankInterval, __version__
 from monitor.base.durations import RefitDurations
 from monitor.base.records import RejectReason
-from monitor.base.results import Estimate
+from monitor.base.results import Estimate, Unknown
 from monitor.export.prometheus.collector import BlindsightCollector, registry
 from monitor.export.prometheus.families import FAMILIES
 from monitor.reports.views import (
@@ -71,6 +71,14 @@ def test_an_agent_that_has_seen_nothing_exposes_the_golden_text() -> None:
 
 def golden(name: str) -> str:
     return (GOLDEN / name).read_text(encoding="utf-8").replace("{{version}}", __version__)
+
+
+def test_a_metric_of_errors_that_is_unknown_is_absent_and_gives_its_reason() -> None:
+    values = (MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes"),)
+    view = AgentView(EngineView((dataclasses.replace(WATCHED, values=values),)), ready=True)
+    who = {**ERM, "metric": "mae", "estimator": "realised"}
+    assert exposed(view).get_sample_value("blindsight_unknown", who | {"reason": "no labels yet"}) == 1
+    assert exposed(view).get_sample_value("blindsight_value", who | {"unit": "minutes"}) is None
 
 
 def test_both_formats_say_the_same() -> None:

@@ -1,0 +1,66 @@
+"""The estimates of a series' metrics of errors, in the unit of the target, without labels."""
+
+from __future__ import annotations
+
+from monitor.base.names import DOUBLY_ROBUST
+from monitor.base.records import Floats
+from monitor.base.results import Reason, Unknown
+from monitor.config.root import Task
+from monitor.engine.reference import Reference
+from monitor.reports.views import MetricEstimate
+from monitor.stats.regression.losses import LossReference
+from monitor.stats.regression.metrics import metric_of_mean
+
+
+class ErrorEstimator:
+    """The estimator of the metrics that `Task.error_units` names, for the windows of one series.
+
+    The errors of the series' rows in the reference are fitted at the first use. A group has its own rows,
+    because its errors may differ from those of the whole model.
+
+    Parameters
+    ----------
+    task : Task
+    reference : Reference or None
+        The labelled reference of the model; None if it has none, and then the metrics are unknown.
+    group : str
+        The name of the group; ``""`` for the model.
+    """
+
+    def __init__(self, task: Task, reference: Reference | None, group: str) -> None:
+        self._task, self._reference, self._group = task, reference, group
+        self._losses: LossReference | Unknown | None = None
+
+    def learn(self) -> bool:
+        """Fit the errors of the reference in advance; return False if there is nothing to fit."""
+        if not self._task.error_units or self._losses is not None:
+            return False
+        return isinstance(self._known(), LossReference)
+
+    def estimates(self, features: Floats) -> tuple[MetricEstimate, ...]:
+        """Return the estimates of a closed window; empty if the task has no such metrics.
+
+        Parameters
+        ----------
+        features : (n, F + 1) float64
+            The features of the window's rows, then their predictions.
+        """
+        units = self._task.error_units
+        if not units:
+            return ()
+        known = self._known()
+        if features.shape[1] != len(self._task.features) + 1:  # the state of an older version
+            known = Unknown(Reason.FEATURES_MISSING)
+        means = dict.fromkeys(units, known) if isinstance(known, Unknown) else known.estimate(features)
+        level = self._task.level
+        return tuple(
+            MetricEstimate(metric, DOUBLY_ROBUST, metric_of_mean(metric, means[metric], level), unit=unit)
+            for metric, unit in units.items()
+        )
+
+    def _known(self) -> LossReference | Unknown:
+        if self._losses is None:
+            none = Unknown(Reason.NO_REFERENCE)
+            own = self._reference
+            self._losses = none if own is None else own.losses(self._task.features, self._group)
+        return self._losses
