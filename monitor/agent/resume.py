@@ -50,7 +50,9 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     a different layout, so the task starts without it. The task also starts without its state if the tolerance
     has changed, because labels were compared with the old one. A tolerance that is not configured follows
     from the reference. If the window, reference, calibration or chart of a task has changed, the task begins
-    a new baseline, as after a reload. If a task is no longer configured, its state is dropped.
+    a new baseline, as after a reload. A regression task does so also if the rows of its reference have
+    changed, because its confidences follow from them. If a task is no longer configured, its state is
+    dropped.
 
     Raises
     ------
@@ -79,10 +81,15 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
         ) from error
     known = {name: task for name, task in before.items() if name not in lost}
     plan = classify(_config(known), _config({name: now[name] for name in known}))
-    if not plan.fresh_tasks:
+    moved = {name for name in known if _has_another_reference(name, settings, saved)} - plan.fresh_tasks
+    for name in sorted(moved):
+        log.warning("A new baseline begins for task %s, because the rows of its reference changed.", name)
+    if plan.fresh_tasks:
+        changes = ", ".join(plan.new_baseline)
+        log.warning("A new baseline begins, because the configuration changed: %s.", changes)
+    elif not moved:
         return Resumed(engine, [], pieces)
-    log.warning("A new baseline begins, because the configuration changed: %s.", ", ".join(plan.new_baseline))
-    engine, reports = engine.reconfigured(settings, plan.fresh_tasks)
+    engine, reports = engine.reconfigured(settings, plan.fresh_tasks | moved)
     return Resumed(engine, reports, pieces)
 
 
@@ -165,6 +172,14 @@ def _why_without_state(name: str, before: Task, settings: EngineSettings, saved:
     if known is None or Tolerance(*known) == tolerance:
         return ""
     return f"its {Tolerance(*known)} changed to {tolerance}"
+
+
+def _has_another_reference(name: str, settings: EngineSettings, saved: Saved) -> bool:
+    """Return whether the confidences of a regression task follow from other rows than those in the store."""
+    if not isinstance(settings.tasks[name], Regression) or not settings.references.get(name):
+        return False
+    known = saved.parts.get(f"task/{name}", {}).get("rule", "")
+    return known not in ("", rule_of(name, settings.references[name]).fingerprint)
 
 
 def _layout(task: Task) -> tuple[object, ...]:

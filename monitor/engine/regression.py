@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -105,11 +107,14 @@ class NumberRule:
     spreads : mapping of str to Spreads
         The spread of each model's errors in the reference. The key ``""`` has the spread of all models'
         errors together, for models that the reference lacks.
+    fingerprint : str
+        A short hash of the reference's rows; ``""`` without a reference.
     """
 
     tolerance: Tolerance
     levels: tuple[float, ...]
     spreads: Mapping[str, Spreads]
+    fingerprint: str = ""
 
     @classmethod
     def from_reference(cls, batch: Batch, task: Regression) -> tuple[NumberRule, Batch]:
@@ -141,7 +146,7 @@ class NumberRule:
                 raise ValueError(f"model {model}: {error}") from error
             chance[rows] = own.own_chance(columns[rows], limits[rows])
             spreads[model] = own
-        rule = cls(tolerance, task.quantiles, spreads)
+        rule = cls(tolerance, task.quantiles, spreads, _fingerprint(batch))
         return rule, rule._converted(batch, batch.scores, chance)
 
     def converted(self, batch: Batch) -> Batch:
@@ -172,6 +177,13 @@ class NumberRule:
             chance[own] = chance_by_quantiles(self.levels, scores[own, 1:], predictions[own], limits[own])
         labels = right_or_wrong(self.tolerance.holds(predictions, truths))
         return replace(batch, scores=chance[:, None], label=np.where(batch.label < 0, -1, labels))
+
+
+def _fingerprint(batch: Batch) -> str:
+    columns = batch.model, batch.numbers, batch.features, batch.scores
+    return sha256(
+        "\n".join(batch.models).encode() + b"".join(each.tobytes() for each in columns)
+    ).hexdigest()[:16]
 
 
 def _tolerance(task: Regression, errors: Floats) -> Tolerance:
@@ -272,7 +284,12 @@ class RegressionEngine(TaskEngine):
                 f"{self._rule.tolerance} from its errors; restart the agent with `{before}` to keep the "
                 "task's state, or without to begin without it"
             )
+        self._fingerprint = self._rule.fingerprint or (resume.rule if resume else "")
         super().__init__(settings, resume)  # type: ignore[arg-type]
+
+    def _counts(self, rings: bool = False) -> TaskState:
+        """Return the snapshot without revisions and series, and with or without rings."""
+        return msgspec.structs.replace(super()._counts(rings), rule=self._fingerprint)
 
     def label_join(self, settings: TaskSettings[Any]) -> LabelJoin:
         """Return the settings of the task's label join, which compares labels with predictions."""

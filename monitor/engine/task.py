@@ -67,6 +67,7 @@ class TaskState(msgspec.Struct, frozen=True):
     ageing: Marks | None = None
     revisions: RevisionsState | None = None
     series: list[tuple[str, str, SeriesSnapshot]] = []
+    rule: str = ""  # the fingerprint of the rule by which predicted numbers become confidences
 
     def without_baseline(self) -> TaskState:
         """Return the state without all that a baseline determines.

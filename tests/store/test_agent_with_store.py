@@ -38,6 +38,7 @@ from monitor.store.postgres import PostgresDatabase, PostgresStore
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
 from tests.daemon import configuration
+from tests.nearly import nearly
 from tests.numbers import predictions, reference_of_numbers, regression
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers, lines, task
@@ -377,10 +378,38 @@ def test_a_task_whose_tolerance_or_quantiles_changed_starts_afresh(
         store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
         resumed = resume(changed.settings, store.load())
     closed = [one.windows_closed for one in resumed.engine.view().series]
-    assert closed == ([] if why else [2])
+    assert closed == ([] if why else [2 if factor == 1 else 3])  # another reference closes the open window
     messages = [line for line in caplog.messages if "does not continue" in line]
     assert len(messages) == bool(why)
     assert all(re.search(f"Task t does not continue from the store: {why}[.]", line) for line in messages)
+
+
+def test_another_reference_with_a_written_tolerance_begins_a_new_baseline(tmp_path, caplog):
+    """Otherwise confidences by the new reference would be calibrated by a fit on those by the old one."""
+    own = regression()
+    rig = Rig({"t": own}, {"t": reference_of_numbers(own, LABELLED)})
+    rig.feed(predictions(2, 250))
+    larger = [r | {"label": r["prediction"] + 2 * (r["label"] - r["prediction"])} for r in LABELLED]
+    changed = Rig({"t": own}, {"t": reference_of_numbers(own, larger)})
+    with closing(Store(tmp_path)) as store:
+        store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+        same = resume(rig.settings, store.load())
+        assert not same.reports
+        assert "baseline" not in caplog.text
+        resumed = resume(changed.settings, store.load())
+    assert [(report.size, report.closed_by) for report in resumed.reports] == [(50, "end")]
+    assert "A new baseline begins for task t, because the rows of its reference changed." in caplog.text
+    changed.engine = resumed.engine
+    records = predictions(3, 100, start=1.8e9)
+    shown, fresh = (
+        [
+            each.result
+            for each in each_rig.feed(records)[-1].estimates
+            if each.estimator == "average_confidence"
+        ]
+        for each_rig in (changed, Rig({"t": own}, changed.settings.references))
+    )
+    assert shown[0] == nearly(fresh[0])
 
 
 def test_a_task_of_another_kind_starts_afresh(tmp_path, caplog):
