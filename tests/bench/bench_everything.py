@@ -5,11 +5,14 @@
 Four models, windows of 500, a reference of 5,000 rows a model. `plain` estimates accuracy and calibration
 error; `5 % labelled` and `20 % labelled` are the same with the default recalibration on the labels that so
 many of the answers bring, and `5 % late` with labels that come 4,000 answers later, two windows of a model;
-`eight metrics` adds precision, recall, specificity, F1, AUROC and average
-precision, without labels. `whole` is the processor time of all threads of `blindsight replay`, `system` the
-system's part of it. `beyond the start` is what an answer takes after the first 100,000: the difference of
-two replays. `bare decoding` calls msgspec on the blocks of the plain file, in this process; its time is the
-unit of the last column. With another checkout, both take turns. Figures are medians.
+`eight metrics` adds precision, recall, specificity, F1, AUROC and average precision, without labels.
+`regression` has predicted numbers with one feature instead of scores, and estimates the share within a
+tolerance and the calibration error; `regression, errors` adds `mae`, `rmse` and `bias`, so 500 times the
+difference of the two is what these metrics cost a window. `whole` is the processor time of all threads of
+`blindsight replay`, `system` the system's part of it. `beyond the start` is what an answer takes after the
+first 100,000: the difference of two replays. `bare decoding` calls msgspec on the blocks of the same file, in
+this process; its time is the unit of the last column. With another checkout, both take turns. Figures are
+medians.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.bench.bench_replay import CONFIG, bare, write_inputs
+import numpy as np
+
+from tests.bench.bench_replay import CONFIG, MODELS, bare, write_inputs
 from tests.bench.bench_start import Checkout
 from tests.harness import ROOT, apart, run
 
@@ -39,8 +44,13 @@ class Load:
     metrics: str = "accuracy, ece"
     labelled_every: int = 0
     late: int = 0
+    errors: str | None = None
+    """The metrics of errors of predicted numbers; None if the models give scores."""
 
     def write(self, folder: Path, records: int) -> None:
+        if self.errors is not None:
+            write_numbers(folder, records, self.errors)
+            return
         write_inputs(folder, records, labelled_every=self.labelled_every, late=self.late)
         config = CONFIG.replace("accuracy, ece", self.metrics)
         (folder / "config.yaml").write_text(config, encoding="utf-8")
@@ -52,7 +62,39 @@ LOADS: Mapping[str, Load] = {
     "5 % late": Load(labelled_every=20, late=4000),
     "20 % labelled": Load(labelled_every=5),
     "eight metrics": Load(EIGHT),
+    "regression": Load(errors=""),
+    "regression, errors": Load(errors="mae, rmse, bias"),
 }
+
+NUMBERS = """\
+tasks:
+  delay:
+    kind: regression
+    tolerance: 1.5
+    window: {{size: 500, max_age_seconds: 1000000}}
+    reference: {{path: reference.ndjson}}
+    features: {{x: number}}
+    error_metrics: [{errors}]
+    objective: {{within_tolerance: {{min: 0.7}}}}
+"""
+
+
+def write_numbers(folder: Path, records: int, errors: str) -> None:
+    """Write a stream of predicted numbers, a reference of 5,000 rows a model, and the configuration."""
+    for name, seed, rows, label in (("stream", 0, records, False), ("reference", 1, 20_000, True)):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal(rows)
+        error = np.exp(0.5 * x) * rng.standard_normal(rows)
+        with (folder / f"{name}.ndjson").open("w", encoding="utf-8") as file:
+            for i in range(rows):
+                number = 10 + 3 * x[i]
+                labelled = f', "label": {number + error[i]:.4f}' if label else ""
+                file.write(
+                    f'{{"id": "req-{i:08d}", "time": {1.7e9 + i * 0.02:.2f}, "task": "delay", '
+                    f'"model": "{MODELS[i % len(MODELS)]}", "prediction": {number:.4f}, '
+                    f'"features": {{"x": {x[i]:.4f}}}{labelled}}}\n'
+                )
+    (folder / "config.yaml").write_text(NUMBERS.format(errors=errors), encoding="utf-8")
 
 
 @dataclass(frozen=True)
