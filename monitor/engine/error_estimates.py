@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.base.names import DOUBLY_ROBUST
 from monitor.base.records import Floats
 from monitor.base.results import Reason, Unknown
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
 from monitor.stats.regression.losses import LossReference
