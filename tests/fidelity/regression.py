@@ -1,6 +1,6 @@
 """Mean losses of regressors over windows without labels: coverage, width and error.
 
-    python -m tests.fidelity.regression [simulated flights weather visits]
+    python -m tests.fidelity.regression [simulated engine flights weather visits]
 
 Each row is the same kind of window, of 200, 500 or 2,000 rows. For the mean absolute error, the root of the
 mean squared error, the mean signed error ("bias"), and the share of errors within the reference's 80 %
@@ -14,6 +14,9 @@ target.
 `simulated`: three numbers and a text with four values; the model misses a curvature, and errors of Student's
 t with six degrees of freedom grow with the first number. It moves by 0, 0.5, 1 and 1.5 standard deviations.
 The reference has 5,000 rows. Settings were chosen on other seeds.
+
+`engine`: the same rows as records of a task of `kind: regression`. The intervals are those of the reports of
+an engine, without labels, for `mae`, `rmse` and `bias`.
 
 `flights`: the delay at arrival in minutes, of flights from New York in 2013 that departed. A ridge
 regression, a random forest, and a regression of the departure delay alone learn from two thirds of the days
@@ -38,11 +41,15 @@ from sklearn.linear_model import LinearRegression, Ridge
 from statsmodels.datasets import randhie
 
 from monitor.base.records import FeatureKind, Floats, Ints
-from monitor.base.results import Unknown
+from monitor.base.results import Estimate, Unknown
 from monitor.cli.demo.flights import data_folder, import_extra
+from monitor.config.task import Window
 from monitor.stats.regression.losses import LossReference, RowLosses
+from monitor.stats.regression.metrics import ERROR_METRICS
 from tests.fidelity.covariates import draw_rows
 from tests.harness import run
+from tests.numbers import Record, reference_of_numbers, regression
+from tests.streams import Rig
 
 METRICS = ("mae", "rmse", "bias", "within")
 SIZES = (200, 500, 2000)
@@ -185,6 +192,65 @@ def simulated(trials: int = 100) -> Iterator[str]:
         yield line(f"moved by {move} sd", n, results)
 
 
+def records_of(rows: Rows, start: float, labelled: bool) -> list[Record]:
+    """Return the rows as records of a regression task, a second apart."""
+    names = ("a", "b", "c")
+    records = []
+    for i, (row, error) in enumerate(zip(rows.columns.tolist(), rows.errors.tolist(), strict=True)):
+        features = {**dict(zip(names, row[1:4], strict=True)), "segment": f"s{row[4]:.0f}"}
+        record: Record = {"id": f"{start:.0f}-{i}", "time": start + i, "model": "gbm", "prediction": row[0]}
+        records.append(record | {"features": features} | ({"label": row[0] + error} if labelled else {}))
+    return records
+
+
+def engine_life(
+    seed: int, sizes: Iterable[int] = SIZES
+) -> Iterator[tuple[float, int, dict[str, tuple[bool, float] | None]]]:
+    """Yield, by move and size, whether the engine's interval holds each metric, and its width.
+
+    None stands for a metric that is unknown.
+    """
+    rng = np.random.default_rng([45, seed])
+    numbers = dict.fromkeys(("a", "b", "c"), "number")
+    own = regression(features={**numbers, "segment": "text"}, tolerance=None, unit="minutes")
+    reference = reference_of_numbers(own, records_of(simulated_rows(rng, REFERENCE_ROWS, 0.0), 1.6e9, True))
+    for n in sizes:
+        sized = own.model_copy(update={"window": Window(size=n, min_size=20, max_age_seconds=1e9)})
+        rig = Rig({"t": sized}, {"t": reference})
+        for move in MOVES:
+            rows = simulated_rows(rng, n, move)
+            [report] = rig.feed(records_of(rows, 1.7e9 + 10_000 * move, False))
+            truth = losses_of(rows.errors, 1.0)
+            held: dict[str, tuple[bool, float] | None] = {}
+            for each in report.values:
+                if each.estimator == "doubly_robust":
+                    mean = float(truth[each.metric].values.mean())
+                    value = mean**0.5 if each.metric == "rmse" else mean
+                    ends = each.result if isinstance(each.result, Estimate) else None
+                    held[each.metric] = ends and (ends.lower <= value <= ends.upper, ends.upper - ends.lower)
+            yield move, n, held
+
+
+def engine(trials: int = 100) -> Iterator[str]:
+    """Yield the table of the reports of an engine."""
+    yield f"engine: {trials} references and windows a row"
+    yield (
+        f"{'':30}{'rows':>6}" + "".join(f"{name:>8}{'width':>9}" for name in ERROR_METRICS) + f"{'unkn.':>7}"
+    )
+    every: dict[tuple[float, int], list[dict[str, tuple[bool, float] | None]]] = {}
+    for seed in range(FIRST_REPORTED, FIRST_REPORTED + trials):
+        for move, n, held in engine_life(seed):
+            every.setdefault((move, n), []).append(held)
+    for (move, n), results in sorted(every.items()):
+        cells = ""
+        for metric in ERROR_METRICS:
+            known = [result for each in results if (result := each[metric]) is not None]
+            share, width = (np.mean([result[k] for result in known]) if known else np.nan for k in (0, 1))
+            cells += f"{100 * share:8.1f}{width:9.3f}"
+        unknown = np.mean([each["mae"] is None for each in results])
+        yield f"{f'moved by {move} sd':30}{n:>6,}{cells}{100 * unknown:7.1f}"
+
+
 def flight_rows() -> tuple[Floats, Floats, Ints]:
     """Return features (n, 5), the delay at arrival in minutes, and the day of the year, in order of time.
 
@@ -311,4 +377,4 @@ def visits(windows: int = 60) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run({"simulated": simulated, "flights": flights, "weather": weather, "visits": visits})
+    run({"simulated": simulated, "engine": engine, "flights": flights, "weather": weather, "visits": visits})

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.fidelity.regression import METRICS, Seen, flights, simulated, simulated_life, visits, weather
+from tests.fidelity.regression import (
+    METRICS,
+    Seen,
+    engine,
+    flights,
+    simulated,
+    simulated_life,
+    visits,
+    weather,
+)
 from tests.harness import Table, kept
 
 _COLUMNS = [f"{what} {metric}" for metric in METRICS for what in ("held", "width", "error")]
@@ -44,6 +53,15 @@ def test_simulated_windows_are_held_beyond_the_support_of_a_constant_band() -> N
     far = rows["moved by 1.5 sd", 2000]
     assert far["held boosted"] < 50
     assert far["error mae"] < far["error boosted"] < far["error reference"]
+
+
+def test_the_reports_of_an_engine_hold_the_metrics_of_errors() -> None:
+    """A row has 100 windows; 89 or fewer are held with a probability of 1.1 % if each is held with 95 %."""
+    rows = [[float(cell) for cell in line[36:].split()] for line in kept(engine, "engine").splitlines()[2:]]
+    assert len(rows) == 12
+    for mae, _, rmse, _, bias, _, unknown in rows:
+        assert min(mae, rmse, bias) >= 90
+        assert unknown == 0
 
 
 def test_windows_that_lean_are_held_and_drift_is_not_seen() -> None:
