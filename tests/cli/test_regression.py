@@ -13,6 +13,7 @@ import pytest
 from monitor.agent.resume import tasks_as_json
 from monitor.store import Store
 from tests.cli.test_replay_processes import both
+from tests.cli.verify.test_verify import change_line
 from tests.daemon import (
     DaemonProcess,
     command,
@@ -151,6 +152,11 @@ def test_a_store_keeps_the_numbers_over_a_restart_and_verify_recomputes_them(tmp
     done = command_here("verify", path, tmp_path / "state", tmp_path / "in.ndjson", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "different              0" in done.stdout
+    store = tmp_path / "state" / "blindsight.sqlite"
+    change_line(store, 1, lambda window: window["values"][0].update(value=9.0), model="gbm")
+    done = command_here("verify", path, tmp_path / "state", tmp_path / "in.ndjson", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "t, gbm, window 1: values.mae.value was reported as 9.0, recomputed as" in done.stdout
     # The late labels came after the restart, and met the stored predictions.
     revised = {(w["model"], w["window"]) for w in read_lines(tmp_path / "windows.ndjson") if w["revision"]}
     assert {("gbm", 0), ("net", 0)} <= revised

@@ -184,10 +184,12 @@ def last_of(window: dict[str, Any]) -> int:
     return next(iter(window["positions"].values()))[1]
 
 
-def change_line(store: Path, window: int, change: Callable[[dict[str, Any]], None]) -> None:
+def change_line(
+    store: Path, window: int, change: Callable[[dict[str, Any]], None], model: str = "erm"
+) -> None:
     connection = sqlite3.connect(store)
-    query = "SELECT id, line FROM report WHERE model = 'erm' AND grp = '' AND window = ?"
-    [(number, line)] = connection.execute(query, (window,)).fetchall()
+    query = "SELECT id, line FROM report WHERE model = ? AND grp = '' AND window = ?"
+    [(number, line)] = connection.execute(query, (model, window)).fetchall()
     report = json.loads(line)
     change(report)
     connection.execute("UPDATE report SET line = ? WHERE id = ?", (json.dumps(report).encode(), number))
