@@ -99,7 +99,9 @@ def _table(done: Replayed, width: int) -> Table:
         "realised, %, of labels": [series_table.realised(one) for one in series],
         "objective": [series_table.objective(one) for one in series],
     }
-    expendable = series_table.expendable(series, "windows", "objective", "realised, %, of labels")
+    if any(one.values for one in series):
+        columns["last mae"] = [series_table.newest_error(one) for one in series]
+    expendable = series_table.expendable(series, "last mae", "windows", "objective", "realised, %, of labels")
     return series_table.fitted(columns, expendable, width)
 
 

@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from monitor.base.names import DOUBLY_ROBUST
 from monitor.base.results import Estimate
-from monitor.reports.statements import metric_words
+from monitor.reports.statements import in_unit, metric_words
 from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
+from monitor.reports.window_report import finite
 from monitor.reports.window_view import leading_estimate
 
 WIDE = 160
@@ -123,6 +125,16 @@ def share_words(series: Sequence[SeriesView]) -> str:
 def newest_accuracy(series: SeriesView) -> Text:
     """Return the accuracy of the newest window with its interval, in percent, corrected by any labels."""
     return _words(leading_estimate(series.estimates, series.share))
+
+
+def newest_error(series: SeriesView, metric: str = "mae") -> Text:
+    """Return a metric of errors of the newest window, such as ``12.3 (11.5 to 13.1) minutes``."""
+    wanted = (metric, DOUBLY_ROBUST)
+    own = next((e for e in series.values if (e.metric, e.estimator) == wanted), None)
+    if own is None:
+        return Text("–")
+    result = finite(own.result)
+    return Text(in_unit(result, own.unit or "") if isinstance(result, Estimate) else result.reason)
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:

@@ -44,8 +44,8 @@ class LabelsConfig(Section):
         ge=1_000_000,
         description="Maximum memory of answers and labels together. If they would take more, both maxima are "
         "reduced by the same factor. An answer takes up to 88 bytes. Add 16 for each of groups, "
-        "and 1 as for max_answers. If anything is refitted, add 8, and 4 for each class. A label "
-        "takes 73 bytes. No limit if absent.",
+        "and 1 as for max_answers. If anything is refitted, add 8, and 4 for each class. If models predict "
+        "numbers, add 16. A label takes 73 bytes, or 81 if it is a number. No limit if absent.",
         examples=[300_000_000],
     )
 

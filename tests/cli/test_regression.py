@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from monitor.agent.resume import tasks_as_json
+from monitor.cli.series_table import newest_error
 from monitor.store import Store
 from tests.cli.test_replay_processes import both
 from tests.cli.verify.test_verify import change_line
@@ -118,6 +120,18 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, settings(tmp_path))
     (tmp_path / "in.ndjson").write_bytes(ndjson(records()))
     both(path, [tmp_path / "in.ndjson"], piece=30_000)
+
+
+def test_a_wide_terminal_shows_the_newest_mean_absolute_error() -> None:
+    own = regression(unit="minutes")
+    rig = Rig({"t": own}, {"t": reference_of_numbers(own, predictions(1, 300, start=1.6e9))})
+    rig.feed(predictions(2, 100))
+    [known] = rig.engine.view().series
+    assert re.fullmatch(r"\d\.\d+ \(\d\.\d+ to \d\.\d+\) minutes", str(newest_error(known)))
+    rig.feed(predictions(3, 100, shift=9.0, start=1.71e9))
+    [beyond] = rig.engine.view().series
+    assert str(newest_error(beyond)) == "features beyond the reference"
+    assert str(newest_error(beyond, "rmsle")) == "–"
 
 
 def test_ids_are_forgotten_in_a_store_that_no_agent_uses(tmp_path: Path) -> None:
