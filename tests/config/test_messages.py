@@ -61,6 +61,7 @@ BASE = {
             "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
             "tolerance": 15,
             "quantiles": [0.05, 0.95],
+            "error_metrics": ["mae"],
             "groups": ["region"],
             "features": {"hour": "number"},
             "models": {"m": {"answers_per_day": 9}},
