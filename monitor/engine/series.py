@@ -628,15 +628,19 @@ class Series:
             seasons=self._judge.seasons,
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),
-            rows_unusable={
-                (name, why): count
-                for name in self.settings.task.covariates
-                for why, count in zip(("missing", "unseen"), self._unusable.get(name, (0, 0)), strict=True)
-            },
+            rows_unusable=self._rows_unusable(),
             features=None if watch is None else watch.newest,
             broken_features=broken,
             shared_seconds=self.settings.silent_after_seconds if self.settings.task.chart.shared else 0.0,
         )
+
+    def _rows_unusable(self) -> dict[tuple[str, str], int]:
+        """Return the number of answers with each feature missing or unseen: see `SeriesView`."""
+        return {
+            (name, why): count
+            for name in self.settings.task.covariates
+            for why, count in zip(("missing", "unseen"), self._unusable.get(name, (0, 0)), strict=True)
+        }
 
     def _distributions(self) -> Distributions | None:
         if self.settings.group:

@@ -132,18 +132,7 @@ class SeriesOutput:
         self._estimates = estimates_from(last.estimates)
         self._errors = _with_units(estimates_from(last.values), task)
         self._newest: tuple[int, MetricEstimate] | None = None  # the last window and result of `corrected`
-        self.charts = tuple(
-            ChartView(
-                metric,
-                Verdict(
-                    *(center, lower, upper, rules, out),
-                    improved=metric in last.improved,
-                    deviation=last.deviations.get(metric, 0.0),
-                ),
-                by_labels=AlarmByLabels(*last.by_labels[metric]) if metric in last.by_labels else None,
-            )
-            for metric, center, lower, upper, rules, out in last.charts
-        )
+        self.charts = _charts_of(last)
         self.classes = tuple(
             ClassEstimate(metric, tag, of_class, _result(saved))
             for metric, tag, of_class, saved in last.classes
@@ -402,6 +391,22 @@ class SeriesOutput:
             for name, estimate in realised.items()
             if name in self._by_labels
         ]
+
+
+def _charts_of(last: LastWindow) -> tuple[ChartView, ...]:
+    """Return the results of the charts from the stored results of the last closed window."""
+    return tuple(
+        ChartView(
+            metric,
+            Verdict(
+                *(center, lower, upper, rules, out),
+                improved=metric in last.improved,
+                deviation=last.deviations.get(metric, 0.0),
+            ),
+            by_labels=AlarmByLabels(*last.by_labels[metric]) if metric in last.by_labels else None,
+        )
+        for metric, center, lower, upper, rules, out in last.charts
+    )
 
 
 def _with_units(estimates: Sequence[MetricEstimate], task: Task) -> tuple[MetricEstimate, ...]:
