@@ -281,8 +281,8 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
         if repeats_predictions(batch):
             known = int((batch.label >= 0).sum())
             yield (
-                f"task {batch.task}: the label of each of {known} answers follows from the predicted class "
-                "or the scores: is it what the model answered? Then it is no truth, and belongs in prediction"
+                f"task {batch.task}: the label of each of {known} answers follows from the prediction or the "
+                "scores: is it what the model answered? Then it is no truth, and belongs in prediction"
             )
         if batch.certain.all():
             yield (
@@ -304,12 +304,14 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
 def repeats_predictions(batch: Batch) -> bool:
     """Return whether the labels repeat the model's predictions, which true labels hardly ever do.
 
-    The order of the classes may be unknown. Therefore labels count as repetitions if each predicted class
-    corresponds to exactly one label, or if a threshold on the scores separates the two labels of many rows.
-    If there are fewer than ten labels, if only one class occurs, or if an answer has a single score, return
-    False.
+    Numbers are repetitions if they are equal to the predicted numbers. The order of the classes may be
+    unknown. Therefore labels count as repetitions if each predicted class corresponds to exactly one label,
+    or if a threshold on the scores separates the two labels of many rows. If there are fewer than ten labels,
+    if only one class occurs, or if an answer has a single score, return False.
     """
     known = np.flatnonzero(batch.label >= 0)
+    if batch.numbers.shape[1] and len(known) >= _FEWEST_LABELS:
+        return bool((batch.numbers[known, 0] == batch.numbers[known, 1]).all())
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
         return False
     label = batch.label[known]

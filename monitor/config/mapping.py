@@ -141,6 +141,8 @@ PLACEHOLDERS: Mapping[str, str] = {
     "model": "<name of the model>",
     "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
     "class": "<class of score {}>",
+    "reference": "<file of answers with labels>",
+    "tolerance": "<largest error of a right answer>",
 }
 """The placeholders that `doctor` and `init` write for values that only the user knows.
 

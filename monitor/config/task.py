@@ -206,6 +206,8 @@ class ReferenceConfig(Section):
         if (self.path is None) == (self.first_windows is None):
             got = "neither" if self.path is None else "both"
             demand([("", f"expected either path or first_windows, got {got}")])
+        if self.path is not None and is_placeholder(self.path):
+            demand([("path", f"expected a file, got the placeholder {self.path!r}: write its path here")])
         return self
 
 

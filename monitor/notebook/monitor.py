@@ -23,7 +23,7 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.base.records import FeatureKind
 from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
-from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression
+from monitor.cli.init import answers_a_day, are_numbers, fitting_age, fitting_size
 from monitor.cli.replay import unused_of
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from
@@ -341,8 +341,11 @@ class Monitor:
             cells = [cell for cell in columns.get(places.get(field, ""), ()) if cell is not None]
             if {_class_name(cell) for cell in cells} <= set(self.classes):
                 continue
-            if (problem := regression(places[field], cells)) is not None:
-                raise ConfigError(problem)
+            if are_numbers(cells):
+                raise ConfigError(
+                    f"{places[field]}: expected classes, got numbers such as {cells[0]}: `blindsight init` "
+                    "writes a task of kind: regression for predicted numbers (docs/regression.md)"
+                )
         scored = [
             name for field, name in places.items() if field.partition(".")[0] in ("scores", "confidence")
         ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.cli.check.text import render
@@ -18,8 +19,10 @@ from monitor.cli.checking import check_configuration
 from monitor.cli.init import FEWEST_REFERENCE, InitOptions
 from monitor.cli.init import write_configuration as written
 from monitor.config.file import load_config
+from monitor.config.regression import Regression
 from monitor.config.root import Task
-from tests.daemon import command_here, read_windows
+from monitor.stats.regression.tolerance import FEWEST_ERRORS
+from tests.daemon import command_here, diagnosed, read_windows
 
 N = 2 * FEWEST_REFERENCE
 
@@ -235,12 +238,22 @@ def test_no_file_is_overwritten(tmp_path: Path, there: str) -> None:
     ("columns", "sentence"),
     [
         (
-            {"prediction": [0.5 + i for i in range(9)], "target": [1.25] * 9},
-            "prediction: expected classes, got numbers such as 0.5: Blindsight watches them in a task",
+            {"model": ["m"] * 9, "target": [1.25] * 9},
+            "target: expected classes, got numbers such as 1.25, and no field has a predicted number: name "
+            "it prediction, for a task of kind: regression (docs/regression.md); got the fields model",
         ),
         (
             {"prediction": list(range(99)), "score": [0.5] * 99},
-            "prediction: expected classes, got numbers such as 0: Blindsight watches them in a task",
+            "prediction: expected classes, got numbers such as 0, beside scores at score: name the "
+            "field score if they are probabilities of a class; if they are predicted numbers, write a",
+        ),
+        (
+            {"prediction": [0.1 * i for i in range(9)], "target": [0, 1, 0] * 3},
+            "prediction: expected classes, got numbers such as 0.0, beside a truth of two values: name",
+        ),
+        (
+            {"prediction": [0.1 * i for i in range(9)]},
+            "prediction: expected classes, got numbers such as 0.0, beside no truth, and all from 0 to 1",
         ),
         (
             {"model": ["m"] * 9, "score": [10.0 * i for i in range(9)], "label": ["a", "b", "a"] * 3},
@@ -465,3 +478,158 @@ def test_a_file_with_bytes_of_another_encoding_in_an_unread_field_is_read(tmp_pa
     summary = write_configuration(tmp_path / "p.ndjson", None, tmp_path / "c.yaml")
     assert "60 answers of m; 0 have a label" in summary
     assert "Fields that are not read: seen, note" in summary
+
+
+def numbers(n: int = N, seed: int = 0) -> dict[str, list[Any]]:
+    """Return predicted numbers with what a model may state about their errors, and the truth."""
+    rng = np.random.default_rng(seed)
+    hour = rng.integers(0, 24, n)
+    sd = 1 + hour / 24
+    predicted = 20 + hour + rng.normal(0, 5, n)
+    columns = {
+        "predicted": predicted,
+        "truth": predicted + sd * rng.normal(size=n),
+        "sd": sd,
+        "low": predicted - 1.645 * sd,
+        "high": predicted + 1.645 * sd,
+    }
+    return {"hour": hour.tolist()} | {name: column.round(4).tolist() for name, column in columns.items()}
+
+
+def regression_of(out: Path) -> Regression:
+    task = task_of(out)
+    assert isinstance(task, Regression)
+    return task
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["csv", "ndjson", "parquet"])
+def test_predicted_numbers_become_a_regression_that_replays(tmp_path: Path, suffix: str) -> None:
+    have = numbers()
+    table = {
+        "uuid": [f"r{i}" for i in range(N)],
+        "ts": times(),
+        "y_pred": have["predicted"],
+        "y_true": have["truth"],
+        "std": have["sd"],
+        "hour": have["hour"],
+    }
+    data = tmp_path / f"delay.{suffix}"
+    if suffix == "csv":
+        write_csv(data, table)
+    elif suffix == "parquet":
+        arrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.table(table), data)
+    else:
+        write_lines(data, [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)])
+    out = tmp_path / "c.yaml"
+    first = command_here("init", "--from", data, "--out", out)
+    assert first.returncode == 0, first.stderr
+    task = regression_of(out)
+    mapping = load_config(out).sources[0].mapping
+    assert mapping is not None
+    assert (mapping.prediction, mapping.sigma, mapping.label) == ("y_pred", "std", "y_true")
+    assert mapping.features == {"hour": "hour"}
+    errors = np.abs(np.subtract(have["predicted"], have["truth"])[: N // 2])
+    assert task.tolerance is not None
+    assert np.mean(errors <= task.tolerance) == pytest.approx(0.8, abs=0.01)
+    reference = read_windows(tmp_path / "c.reference.ndjson")
+    assert len(reference) == N // 2
+    assert reference[0] == {
+        "model": "delay",
+        "time": "2026-11-01T00:00:00.000Z",
+        "prediction": have["predicted"][0],
+        "label": have["truth"][0],
+        "sigma": have["sd"][0],
+    }
+    second = command_here("replay", out, data, "--out", tmp_path / "replayed")
+    assert second.returncode == 0, second.stderr
+    windows = read_windows(tmp_path / "replayed" / "windows.ndjson")
+    assert {each["estimates"][0]["metric"] for each in windows} == {"within_tolerance"}
+    text, well = diagnosed(str(out))
+    assert well, text
+    assert "100 answers, 100 labels, 0 records that cannot be used" in text
+
+
+def test_quantiles_and_labels_of_another_file_become_a_regression(tmp_path: Path) -> None:
+    have, n = numbers(FEWEST_ERRORS), FEWEST_ERRORS
+    data = write_csv(
+        tmp_path / "p.csv",
+        {"id": range(n), "p5": have["low"], "p50": have["predicted"], "p95": have["high"]},
+    )
+    labels = write_csv(tmp_path / "l.csv", {"id": range(n), "actual": have["truth"]})
+    out = tmp_path / "c.yaml"
+    write_configuration(data, labels, out)
+    assert regression_of(out).quantiles == (0.05, 0.5, 0.95)
+    mapping = load_config(out).sources[0].mapping
+    assert mapping is not None
+    assert (mapping.prediction, mapping.quantiles["0.95"]) == ("p50", "p95")
+    reference = read_windows(tmp_path / "c.reference.ndjson")
+    assert reference[0]["label"] == have["truth"][0]
+    assert reference[0]["quantiles"] == {
+        "0.05": have["low"][0],
+        "0.5": have["predicted"][0],
+        "0.95": have["high"][0],
+    }
+
+
+def test_several_models_that_predict_numbers_share_the_labels(tmp_path: Path) -> None:
+    have = numbers(FEWEST_ERRORS)
+    records = [
+        {
+            "id": str(i),
+            "models": {"a": predicted, "b": predicted + 1},
+            "label": truth,
+            "groups": {"region": "eu"},
+        }
+        for i, (predicted, truth) in enumerate(zip(have["predicted"], have["truth"], strict=True))
+    ]
+    out = tmp_path / "c.yaml"
+    write_configuration(write_lines(tmp_path / "own.ndjson", records), None, out)
+    task = regression_of(out)
+    assert (list(task.models), task.groups) == (["a", "b"], ("region",))
+    reference = read_windows(tmp_path / "c.reference.ndjson")
+    assert sorted({row["model"] for row in reference}) == ["a", "b"]
+    assert len(reference) == 2 * FEWEST_ERRORS
+
+
+def test_predicted_numbers_without_enough_labels_leave_the_reference_to_be_filled_in(tmp_path: Path) -> None:
+    have = numbers(FEWEST_ERRORS - 1)
+    columns = {"prediction": have["predicted"], "target": have["truth"]}
+    out = tmp_path / "c.yaml"
+    summary = write_configuration(write_csv(tmp_path / "p.csv", columns), None, out)
+    assert (
+        "tasks.p.reference.path: expected a file, got the placeholder '<file of answers with labels>': write "
+        "its path here"
+    ) in summary
+
+
+@pytest.mark.parametrize("right", [0.9, 1.0])
+def test_a_tolerance_that_errors_of_zero_do_not_show_is_left_to_be_filled_in(
+    tmp_path: Path, right: float
+) -> None:
+    have = numbers(N)
+    exact = np.arange(N) < right * N
+    columns = {"prediction": np.where(exact, have["truth"], have["predicted"]), "target": have["truth"]}
+    out = tmp_path / "c.yaml"
+    summary = write_configuration(write_csv(tmp_path / "p.csv", columns), None, out, label="target")
+    assert "got '<largest error of a right answer>'" in summary
+    assert ("so each error is 0: is it true?" in summary) == (right == 1.0)
+
+
+def test_the_name_of_a_target_shows_its_prediction_and_doctor_proposes_it(tmp_path: Path) -> None:
+    have = numbers(N)
+    columns = {"id": range(N), "delay": have["truth"], "delay_pred": have["predicted"]}
+    data = write_csv(tmp_path / "p.csv", columns)
+    out = tmp_path / "c.yaml"
+    write_configuration(data, None, out)
+    mapping = load_config(out).sources[0].mapping
+    assert mapping is not None
+    assert (mapping.prediction, mapping.label) == ("delay_pred", "delay")
+    document = yaml.safe_load(out.read_text())
+    del document["sources"][0]["mapping"]
+    out.write_text(yaml.safe_dump(document))
+    text, well = diagnosed(str(out))
+    assert not well
+    assert "with this mapping 100 can be used instead of 0" in text
+    assert "prediction: delay_pred\n      label: delay\n" in text

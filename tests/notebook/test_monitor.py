@@ -331,11 +331,11 @@ GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
     ),
     "regression": (
         lambda: fit(HOURS, label="hours"),
-        "hours: expected classes, got numbers such as .* kind: regression, .* bin the target",
+        "hours: expected classes, got numbers such as .*: `blindsight init` writes a task of kind: reg",
     ),
     "numbers as predictions": (
         lambda: fit(HOURS, prediction="hours"),
-        "hours: expected classes, got numbers such as .* kind: regression, .* bin the target",
+        "hours: expected classes, got numbers such as .*: `blindsight init` writes a task of kind: reg",
     ),
     "columns": (
         lambda: fit(scores=["p toxic"]),

@@ -46,6 +46,25 @@ _WORDS: Mapping[str, str] = {
     "confidence": "confidence",
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
+_NUMBER_WORDS: Mapping[str, str] = {
+    "prediction": f"{_WORDS['prediction']} yhat forecast predictedvalue predictionvalue predvalue",
+    "label": f"{_WORDS['label']} truevalue actualvalue observed",
+    "sigma": "sigma std stddev stdev standarddeviation predictionstd predictedstd predstd ypredstd ystd",
+}
+_NUMBER_NAMES: Mapping[str, frozenset[str]] = {
+    field: frozenset(words.split()) for field, words in _NUMBER_WORDS.items()
+}
+"""The usual field names of predicted and true numbers, and of the standard deviation of their error."""
+
+_OF_TARGET = re.compile(
+    r"(?:predicted|prediction|pred|forecast)[_. -]?(.+)"
+    r"|(.+?)[_. -]?(?:predicted|prediction|pred|forecast|hat)",
+    re.IGNORECASE,
+)
+_QUANTILE = re.compile(
+    r"(?:.*[_. -])?(?:q|p|quantiles?|percentile)[_. -]?(0?\.\d{1,6}|\d{1,3})", re.IGNORECASE
+)
+_LEVEL = re.compile(r"0?\.\d{1,6}")
 _TRUTHS = _NAMES["label"] - {"label", "target"}
 """The usual field names of the true class. `label` is not among them, because it may also be the answer of a
 model."""
@@ -146,6 +165,8 @@ def propose(
     ('req.uuid', 'deployment', {'ok': 'out.p_ok', 'toxic': 'out.p_toxic'})
     """
     sample = Sample(records)
+    if layout.numeric:
+        return _numeric_mapping(sample, layout, constants, label)
     scores = _scores(sample, layout)
     scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
     single = {name: path for name in _NAMES if (path := _named(name, sample, scored=scored))}
@@ -168,19 +189,139 @@ def propose(
         return None
     if not layout.classes and not ("prediction" in single and scores):
         single.pop("label", None)  # only beside the predicted class a label says whether the answer is right
-    keys: dict[str, Any] = {**single, **scores}
+    return _mapping({**single, **scores}, sample, constants if scores else {})
+
+
+def _mapping(keys: dict[str, Any], sample: Sample, constants: Mapping[str, str]) -> FieldMapping | None:
+    """Return the mapping with these paths, and with the form of the times and constants that they need."""
     time = sample.first(keys.get("time", ""))
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
     if unit is not None:
         keys["time_unit"] = unit
     if isinstance(time, str) and _WITHOUT_OFFSET.fullmatch(time):
         keys["time_zone"] = "UTC"
-    if "model" not in keys and scores and constants:  # a label of one model joins no other answers
+    if "model" not in keys and constants:  # a label of one model joins no other answers
         keys["constants"] = dict(constants)
     try:
         return FieldMapping(**keys)
     except ValueError:
         return None
+
+
+def number_paths(sample: Sample, label: str = "") -> dict[str, Any]:
+    """Return the paths of a predicted number, of what the model states about its error, and of the truth.
+
+    The keys are fields of a mapping: `prediction`, `sigma`, `quantiles` and `label`, each only if a field has
+    a usual name and numbers. Without a usual name, a number is the prediction of another one if the name of
+    its field extends the name of the other one's: ``delay_pred`` and ``delay``. The median of the quantiles
+    is the prediction if nothing else is.
+
+    Parameters
+    ----------
+    sample : Sample
+    label : str
+        The path of the true number, if known.
+
+    Examples
+    --------
+    >>> rows = [{"delay": 4.5, "delay_pred": 3.0, "std": 2.0}]
+    >>> number_paths(Sample(rows))
+    {'prediction': 'delay_pred', 'label': 'delay', 'sigma': 'std'}
+    >>> number_paths(Sample([{"forecast": 3.0, "q05": -1.0, "q95": 8.0}]))
+    {'prediction': 'forecast', 'quantiles': {'0.05': 'q05', '0.95': 'q95'}}
+    """
+    named = {field: path for field in _NUMBER_NAMES if (path := _number_named(field, sample))}
+    if label:
+        named["label"] = label
+    if "prediction" not in named:
+        named |= _predicted_and_true(sample, label)
+    paths: dict[str, Any] = {
+        field: named[field] for field in ("prediction", "label", "sigma") if field in named
+    }
+    quantiles = _quantile_paths(sample)
+    if quantiles:
+        paths["quantiles"] = quantiles
+        if "0.5" in quantiles:
+            paths = {"prediction": quantiles["0.5"], **paths}
+    if "prediction" not in paths:
+        return {"label": paths["label"]} if "label" in paths else {}
+    return paths
+
+
+def _number_named(field: str, sample: Sample) -> str | None:
+    """Return the path of numbers whose last name is usual for a field of predicted numbers, or None."""
+    fitting = [
+        path
+        for path, cells in sample.cells.items()
+        if _last(path) in _NUMBER_NAMES[field]
+        and (not path.endswith("]") or path.endswith('"]'))
+        and _mostly(_is_number, cells.values())
+    ]
+    return min(fitting, key=lambda path: len(parse_field_path(path)), default=None)
+
+
+def _predicted_and_true(sample: Sample, label: str) -> dict[str, str]:
+    """Return the paths of a target and of its prediction, whose name extends the target's; {} if not unique.
+
+    Parameters
+    ----------
+    sample : Sample
+    label : str
+        The path of the target; "" if it is not known.
+    """
+    numeric = {path for path, cells in sample.cells.items() if _mostly(_is_number, cells.values())}
+    pairs = []
+    for path in numeric:
+        parent, name = _parted(path)
+        match = _OF_TARGET.fullmatch(name)
+        if match is not None:
+            target = f"{parent}.{match[1] or match[2]}".removeprefix("." if not parent else "")
+            if target in numeric and (not label or target == label):
+                pairs.append({"prediction": path, "label": target})
+    return pairs[0] if len(pairs) == 1 else {}
+
+
+def _quantile_paths(sample: Sample) -> dict[str, str]:
+    """Return the paths of quantiles by level, increasing; {} without two levels around the median.
+
+    The name of a field has the level (``q0.05``, ``quantiles.0.05``) or the percentage (``p5``, ``q95``). In
+    nearly every record, the numbers do not decrease with the level.
+    """
+    by_level: dict[float, str] = {}
+    for path, cells in sample.cells.items():
+        parent, name = _parted(path)
+        match = _QUANTILE.fullmatch(name)
+        digits = match[1] if match else ""
+        if not digits and _LEVEL.fullmatch(name) and parent and _last(parent) == "quantiles":
+            digits = name
+        if digits and _mostly(_is_number, cells.values()):
+            level = float(digits) if "." in digits else int(digits) / (1000 if len(digits) == 3 else 100)
+            by_level.setdefault(level, path)
+    levels = sorted(level for level in by_level if 0 < level < 1)
+    if len(levels) < 2 or not levels[0] <= 0.5 <= levels[-1]:
+        return {}
+    columns = [sample.column(by_level[level]) for level in levels]
+    rows = [row for row in zip(*columns, strict=True) if all(map(_is_number, row))]
+    rising = sum(list(row) == sorted(row) for row in rows)
+    if not rows or rising < 0.95 * len(rows):
+        return {}
+    return {str(level): by_level[level] for level in levels}
+
+
+def _numeric_mapping(
+    sample: Sample, layout: TaskLayout, constants: Mapping[str, str], label: str
+) -> FieldMapping | None:
+    """Return a guess of the mapping of records with predicted numbers, or of their labels; see `propose`."""
+    numbers = number_paths(sample, label)
+    if not numbers:
+        return None
+    quantiles = numbers.pop("quantiles", {})
+    if layout.quantiles and quantiles.keys() >= set(map(str, layout.quantiles)):
+        numbers["quantiles"] = {str(level): quantiles[str(level)] for level in layout.quantiles}
+    answered = sample.cells.get(numbers.get("prediction", ""), {}).keys()
+    fields = ("id", "time", "model", "version", "task")
+    single = {name: path for name in fields if (path := _named(name, sample, scored=set(answered)))}
+    return _mapping({**single, **numbers}, sample, constants if answered else {})
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
