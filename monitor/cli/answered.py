@@ -21,6 +21,8 @@ from monitor.agent.rebaseline import not_there
 from monitor.base.errors import ConfigError
 from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
 from monitor.base.source import EndOfSource, Raw
+from monitor.cli.check.calibrations import References
+from monitor.cli.trial import read_references
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, Task
@@ -36,8 +38,10 @@ Place = tuple[int, int, int]
 """The place of an answer: the index of its file, its position in the file, and the key of its id."""
 
 
-def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
-    """Check the settings, and return the configuration and the contents of the files.
+def read_inputs(
+    path: str, files: Sequence[Path], n: int, task: str, seed: int
+) -> tuple[Config, References, Answered]:
+    """Check the settings, and return the configuration, its references and the contents of the files.
 
     Raises
     ------
@@ -57,17 +61,13 @@ def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) 
     if task and task not in config.scored_tasks:
         raise ConfigError(f"--{not_there('task', task, list(config.scored_tasks))}")
     _check(files)
-    return config, _read(config, files)
+    references = read_references(config)
+    return config, references, _read(config, references, files)
 
 
 def _refuse_whole_tasks(config: Config, task: str) -> None:
     if task in config.tasks and task not in config.scored_tasks:
         raise ConfigError(f"--task: {task!r} is an arena, and comparisons are not drawn; name another task")
-    if task in config.tasks and config.tasks[task].layout.numeric:
-        raise ConfigError(
-            f"--task: the models of {task!r} predict numbers, and answers to label are drawn only for "
-            "classes and confidences; label a random sample of their answers, or name another task"
-        )
     if not config.scored_tasks:
         raise ConfigError(
             "tasks: there are only arenas, and comparisons are not drawn; give one with other tasks"
@@ -86,22 +86,24 @@ class Answered:
     rejected: int = 0
     without_id: int = 0
 
-    def add(self, batch: Batch, file: int, by_model: bool) -> None:
+    def add(self, batch: Batch, file: int) -> None:
         """Add the answers of a batch from one file, and the keys of the answers that have a label.
 
-        With `by_model`, the label of an answer applies only to the model of the answer. Otherwise it applies
-        to every model that answered with the same id.
+        If labels say whether one model was right, the label of an answer applies only to the model of the
+        answer. Otherwise it applies to every model that answered with the same id.
         """
         self.without_id += int((batch.key == NO_ID).sum())
         for code, model in enumerate(batch.models):
             here = (batch.model == code) & (batch.key != NO_ID)
             known = here & (batch.label >= 0)
             if known.any():
-                self.labelled[batch.task, model if by_model else _ANY].append(batch.key[known])
+                self.labelled[batch.task, _ANY if batch.labels_are_general else model].append(
+                    batch.key[known]
+                )
             if not here.any():
                 continue
             into = self.answers[batch.task, model]
-            for name in ("scores", "predicted", "time", "key", "position"):
+            for name in ("scores", "predicted", "numbers", "time", "key", "position"):
                 into[name].append(getattr(batch, name)[here])
             into["file"].append(np.full(int(here.sum()), file))
 
@@ -225,7 +227,8 @@ def _check(files: Sequence[Path]) -> None:
             raise ConfigError(f"{path}: it is a pipe, and is to be read twice; write it to a file first")
 
 
-def _read(config: Config, files: Sequence[Path]) -> Answered:
+def _read(config: Config, references: References, files: Sequence[Path]) -> Answered:
+    """Return the contents of the files; the scores of answers are those on which calibrations are fitted."""
     pool = Answered()
     for number, path in enumerate(files):
         wire = wire_for(config, str(path))
@@ -234,9 +237,10 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
             chunk = decoder.decode(raws)
             pool.rejected += chunk.rejected
             for batch in chunk.batches:
-                if batch.task not in config.scored_tasks or config.tasks[batch.task].layout.numeric:
-                    continue  # a whole task, which has no labels by model, or predicted numbers
-                pool.add(batch, number, by_model=not config.scored_tasks[batch.task].classes)
+                if batch.task not in config.scored_tasks:
+                    continue  # a whole task, which has no labels by model
+                known = next(iter(references.get(batch.task, {}).values()), None)
+                pool.add(batch if known is None else known.scored(batch), number)
             for labels in chunk.labels:
                 pool.add_labels(labels)
     return pool

@@ -23,7 +23,6 @@ from monitor.cli.answered import (
 )
 from monitor.cli.labels_ask import LabelSelection, ModelWidth, RoundForecast, ask
 from monitor.cli.rounds import Begun, read_rounds
-from monitor.cli.trial import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.window_report import rfc3339
@@ -158,9 +157,8 @@ def ask_in_turn(
     SourceError
         A file is damaged.
     """
-    config, pool = read_inputs(path, files, n, task, seed)
+    config, references, pool = read_inputs(path, files, n, task, seed)
     rounds = read_rounds(earlier, config.scored_tasks)
-    references = read_references(config)
     draws: list[tuple[_Draws, _Requests]] = []
     forecasts: list[RoundForecast] = []
     for name, models in _by_task(pool, config, task, model):

@@ -14,7 +14,6 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.base.results import Estimate
 from monitor.cli.answered import Place, active_calibration, left_out, matching_models, read_inputs, texts_of
-from monitor.cli.trial import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.line_file import cannot_write
@@ -28,7 +27,7 @@ from monitor.stats.sampling.acquisition import draw, expected_widths, inclusion_
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """The selected answers of one model."""
+    """The selected answers of one model; `predicted` has classes, or the predicted numbers."""
 
     task: str
     model: str
@@ -36,7 +35,7 @@ class _Selection:
     position: Ints
     key: Keys
     time: Floats
-    predicted: Ints
+    predicted: Ints | Floats
     confidence: Floats
     probability: Floats
 
@@ -192,8 +191,7 @@ def ask(
     SourceError
         A file is damaged.
     """
-    config, pool = read_inputs(path, files, n, task, seed)
-    references = read_references(config)
+    config, references, pool = read_inputs(path, files, n, task, seed)
     selections: list[_Selection] = []
     forecasts: list[ModelForecast] = []
     for number, (name, model_name) in enumerate(matching_models(pool, task, model)):
@@ -249,6 +247,8 @@ def _select(
     probability = inclusion_probabilities(confidence, n)
     at = draw(probability, np.random.default_rng(seed))
     picked = {column: rows[column][at] for column in ("file", "position", "key", "time", "predicted")}
+    if task.layout.numeric:
+        picked["predicted"] = rows["numbers"][at, 0]
     selection = _Selection(name, model, confidence=confidence[at], probability=probability[at], **picked)
     widths = expected_widths(confidence, probability, task.level)
     free = (
@@ -275,7 +275,7 @@ def _label_records(
 
 
 def _records(config: Config, selection: _Selection, ids: dict[Place, str]) -> Iterator[dict[str, object]]:
-    classes = config.scored_tasks[selection.task].classes
+    task = config.scored_tasks[selection.task]
     for i in range(len(selection.key)):
         record: dict[str, object] = {
             "id": ids[int(selection.file[i]), int(selection.position[i]), int(selection.key[i])],
@@ -285,8 +285,10 @@ def _records(config: Config, selection: _Selection, ids: dict[Place, str]) -> It
         }
         if np.isfinite(selection.time[i]):
             record["answered"] = rfc3339(float(selection.time[i]))
-        if classes:
-            record["predicted"] = classes[int(selection.predicted[i])]
+        if task.layout.numeric:
+            record["predicted"] = float(selection.predicted[i])
+        elif task.classes:
+            record["predicted"] = task.classes[int(selection.predicted[i])]
         record["calibrated_confidence"] = round(float(selection.confidence[i]), 6)
-        record["label" if classes else "correct"] = None
+        record["label" if task.classes or task.layout.numeric else "correct"] = None
         yield record

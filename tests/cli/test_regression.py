@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 from monitor.agent.resume import tasks_as_json
+from monitor.base.results import Estimate
+from monitor.cli import labels_ask
+from monitor.cli.replay import replay
 from monitor.cli.series_table import newest_error
+from monitor.stats.estimate.hajek import hajek, weighted_counts
 from monitor.store import Store
 from tests.cli.test_replay_processes import both
 from tests.cli.verify.test_verify import change_line
@@ -192,12 +196,55 @@ def test_doctor_takes_no_standard_deviation_for_a_score(tmp_path: Path) -> None:
     assert "exactly 0 or 1" not in text
 
 
-def test_answers_to_label_are_not_drawn(tmp_path: Path) -> None:
+def test_drawn_answers_come_back_as_labels_that_are_numbers(tmp_path: Path) -> None:
+    path = str(write_configuration(tmp_path, settings(tmp_path)))
+    own = [row for row in records(100) if row.get("model") == "gbm"]
+    truth = {row["id"]: row.pop("label", row.get("prediction", 0.0) + 1.0) for row in own}
+    (tmp_path / "in.ndjson").write_bytes(ndjson(own))
+    selection = labels_ask.ask(path, [tmp_path / "in.ndjson"], 30, task="t")
+    assert len(selection.records) == 30
+    predicted = {row["id"]: row["prediction"] for row in own}
+    assert all(each["predicted"] == predicted[each["id"]] for each in selection.records)
+    # Answers with a small feature have small errors, so that their confidences are high.
+    by_id = {row["id"]: row["features"]["x"] for row in own}
+    pairs = [(by_id[each["id"]], each["calibrated_confidence"]) for each in selection.records]
+    assert np.corrcoef(np.array(pairs).T)[0, 1] < -0.5
+    (forecast,) = selection.forecasts
+    assert isinstance(forecast, labels_ask.ModelForecast)
+    assert (forecast.answers, forecast.calibrated) == (100, True)
+    filled = [each | {"label": truth[each["id"]], "time": 1.7e9} for each in selection.records]
+    (tmp_path / "labels.ndjson").write_bytes(ndjson(filled))
+    files = [tmp_path / "labels.ndjson", tmp_path / "in.ndjson"]
+    done = replay(path, files, tmp_path / "out", lambda *_: None)
+    assert not done.unused.labels
+    window = next(each for each in read_windows(tmp_path / "out" / "windows.ndjson") if not each["group"])
+    (realised,) = [each for each in window["estimates"] if each["estimator"] == "realised"]
+    right = np.array([abs(each["label"] - each["predicted"]) <= 1.5 for each in filled])
+    weights = 1 / np.float32([each["probability"] for each in filled]).astype(np.float64)
+    expected = hajek(weighted_counts(right, weights))
+    assert isinstance(expected, Estimate)
+    assert (realised["size"], realised["value"]) == (30, pytest.approx(expected.value, abs=1e-6))
+
+
+def test_answers_with_a_number_as_label_are_not_drawn_again(tmp_path: Path) -> None:
+    path = str(write_configuration(tmp_path, settings(tmp_path)))
+    rows = records(150)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
+    chosen = labels_ask.ask(path, [tmp_path / "in.ndjson"], 1000).records
+    assert chosen
+    labelled = {row["id"] for row in rows if "label" in row}
+    assert sorted(each["id"] for each in chosen) == sorted({row["id"] for row in rows} - labelled)
+
+
+def test_active_testing_draws_no_answers_that_are_numbers(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, settings(tmp_path))
     (tmp_path / "in.ndjson").write_bytes(ndjson(records(100)))
-    done = command_here("labels", "ask", path, tmp_path / "in.ndjson", "-n", "5", "--task", "t")
+    options = ("-n", "5", "--task", "t", "--for", "active_testing")
+    done = command_here("labels", "ask", path, tmp_path / "in.ndjson", *options)
     assert done.returncode == 2
-    assert "--task: the models of 't' predict numbers" in " ".join(done.stderr.split())
+    assert "--for: active_testing needs the scores of classes, and tasks.t has none" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_a_reference_that_is_too_short_is_an_error_at_the_start(tmp_path: Path) -> None:
