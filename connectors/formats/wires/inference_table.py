@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
+from connectors.formats.wires.responses import ResponseWire, row_values
 from monitor.base.records import RejectReason
 
 _FINE = 200.0
@@ -62,9 +62,6 @@ class InferenceTableWire(ResponseWire):
         if body is None:
             message = "$.response: expected the JSON text of an object, as MLflow's serving answers"
             return [(RejectReason.WRONG_TYPE, message)]
-        scores = row_scores(body, "$.response")
-        if isinstance(scores, tuple):
-            return [scores]
         about = _object(row.get("request_metadata")) or {}
         shared = {
             "model": about.get("model_name"),
@@ -72,7 +69,8 @@ class InferenceTableWire(ResponseWire):
             "time": _time(row),
             **self._constants,
         }
-        return row_records(scores, row.get("client_request_id") or row.get("databricks_request_id"), shared)
+        id_ = row.get("client_request_id") or row.get("databricks_request_id")
+        return self._answers(lambda numeric: row_values(body, "$.response", numeric), id_, shared)
 
 
 def _time(row: Mapping[str, Any]) -> object:

@@ -17,7 +17,7 @@ import msgspec
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.wording import shown
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
-from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
+from connectors.formats.wires.responses import ResponseWire, row_values
 from connectors.formats.wires.tensors import read_body
 from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason
@@ -218,16 +218,13 @@ class KserveWire(ResponseWire):
         self, body: Mapping[str, Any], place: str, id_: object, of_event: Mapping[str, object]
     ) -> list[Record | Fault]:
         """Return an answer for each row of a response; values of the event replace those of the body."""
-        scores = row_scores(body, place)
-        if isinstance(scores, tuple):
-            return [scores]
         shared = {
             "model": body.get("model_name"),
             "version": body.get("model_version"),
             **{name: value for name, value in of_event.items() if value is not None},
             **self._constants,
         }
-        return row_records(scores, id_, shared)
+        return self._answers(lambda numeric: row_values(body, place, numeric), id_, shared)
 
 
 def _line(attributes: Mapping[str, str], data: bytes) -> bytes:

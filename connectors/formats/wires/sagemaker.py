@@ -16,7 +16,7 @@ from typing import Any
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import text_fault
 from connectors.formats.messages.wording import shown
-from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
+from connectors.formats.wires.responses import ResponseWire, row_values
 from connectors.formats.wires.tensors import read_body
 from monitor.base.records import RejectReason
 
@@ -76,62 +76,74 @@ class SagemakerWire(ResponseWire):
         return fault or Record(id=id_, label=label.strip(), task=task)
 
     def _rows(self, output: Any, captured_input: Any, about: Mapping[str, Any]) -> list[Record | Fault]:
-        scores = _scores(output, captured_input) if isinstance(output, dict) else _not_read("no object")
-        if isinstance(scores, tuple):
-            return [scores]
+        def read(numeric: bool) -> list[Any] | Fault:
+            if not isinstance(output, dict):
+                return _not_read("no object", numeric)
+            return _values(output, captured_input, numeric)
+
         shared = {"time": about.get("inferenceTime"), **self._constants}
-        return row_records(scores, about.get("inferenceId") or about.get("eventId"), shared)
+        return self._answers(read, about.get("inferenceId") or about.get("eventId"), shared)
 
 
-def _scores(output: Mapping[str, Any], captured_input: Any) -> list[Any] | Fault:
-    """Return the scores of each row of the output of an endpoint, or the fault."""
+def _values(output: Mapping[str, Any], captured_input: Any, numeric: bool) -> list[Any] | Fault:
+    """Return the scores or the number of each row of the output of an endpoint, or the fault."""
     data, encoding = output.get("data"), output.get("encoding")
     kind = str(output.get("observedContentType", "")).partition(";")[0].strip().lower()
     if not isinstance(data, str):
-        return _not_read(shown(data))
+        return _not_read(shown(data), numeric)
     if encoding == "BASE64":
         try:
             content = base64.b64decode(data, validate=True)
             if kind not in ("text/csv", "application/json"):
-                return row_scores(read_body(content), _OUTPUT)
+                return row_values(read_body(content), _OUTPUT, numeric)
             data = content.decode()
         except (ValueError, RecursionError, binascii.Error):
-            return _not_read("base64 of something else")
+            return _not_read("base64 of something else", numeric)
     if encoding == "CSV" or (encoding == "BASE64" and kind == "text/csv"):
-        return _read_csv(data, _inputs(captured_input))
-    return _read_json(data, _inputs(captured_input))
+        return _read_csv(data, _inputs(captured_input), numeric)
+    return _read_json(data, _inputs(captured_input), numeric)
 
 
-def _read_json(data: str, inputs: int | None) -> list[Any] | Fault:
+def _read_json(data: str, inputs: int | None, numeric: bool) -> list[Any] | Fault:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return _not_read("text that is no JSON")
+        return _not_read("text that is no JSON", numeric)
     if isinstance(value, list):
         numbers = all(isinstance(each, int | float) for each in value)
-        return _one_or_many(value, inputs) if numbers else value
+        return _one_or_many(value, inputs, numeric) if numbers else [_alone(each) for each in value]
     if not isinstance(value, dict):
-        return _not_read(shown(value))
-    scores = row_scores(value, _OUTPUT)
-    if isinstance(scores, list):  # the built-in algorithms return {"score": …, "predicted_label": …}
-        return [each["score"] if isinstance(each, dict) and "score" in each else each for each in scores]
-    return scores
+        return _not_read(shown(value), numeric)
+    if isinstance(rows := value.get("predictions"), list):
+        # The built-in algorithms return {"score": …, "predicted_label": …}.
+        scores = [each["score"] if isinstance(each, dict) and "score" in each else each for each in rows]
+        value = {**value, "predictions": scores}
+    return row_values(value, _OUTPUT, numeric)
 
 
-def _read_csv(data: str, inputs: int | None) -> list[Any] | Fault:
+def _read_csv(data: str, inputs: int | None, numeric: bool) -> list[Any] | Fault:
     try:
         rows = [[float(cell) for cell in line.split(",")] for line in data.split("\n") if line.strip()]
     except ValueError:
-        return _not_read("CSV with a cell that is no number")
+        return _not_read("CSV with a cell that is no number", numeric)
     if len(rows) == 1:
-        return _one_or_many(rows[0], inputs)
-    return [row[0] if len(row) == 1 else row for row in rows]
+        return _one_or_many(rows[0], inputs, numeric)
+    return list(map(_alone, rows))
 
 
-def _one_or_many(numbers: list[Any], inputs: int | None) -> list[Any] | Fault:
-    """Return the scores in a line of numbers: the classes of one row, or one number for each input row."""
-    if len(numbers) == 1:
+def _alone(row: Any) -> Any:
+    """Return the number in a list of one number, and any other value unchanged."""
+    return row[0] if isinstance(row, list) and len(row) == 1 else row
+
+
+def _one_or_many(numbers: list[Any], inputs: int | None, numeric: bool) -> list[Any] | Fault:
+    """Return the values in a line of numbers: the classes of one row, or one number for each input row."""
+    if len(numbers) == 1 or (numeric and inputs is None):
         return numbers
+    if numeric and inputs != len(numbers):
+        got = f"got {len(numbers)} numbers for {inputs} row{'' if inputs == 1 else 's'} of input"
+        message = f"{_OUTPUT}: expected one number a row, the prediction, {got}: let the endpoint answer so"
+        return RejectReason.WRONG_LENGTH, message
     if inputs == 1 or (inputs is None and abs(sum(numbers) - 1) <= _SUM_TOLERANCE):
         return [numbers]
     if inputs == len(numbers):
@@ -152,8 +164,9 @@ def _inputs(captured_input: Any) -> int | None:
     return sum(1 for line in text.split("\n") if line.strip()) if isinstance(text, str) else None
 
 
-def _not_read(got: str) -> Fault:
+def _not_read(got: str, numeric: bool) -> Fault:
+    content = "a predicted number a row" if numeric else "probabilities"
     return (
         RejectReason.NO_SCORES,
-        f"{_OUTPUT}: expected probabilities as CSV, JSON or base64 of these or of tensors, got {got}",
+        f"{_OUTPUT}: expected {content} as CSV, JSON or base64 of these or of tensors, got {got}",
     )

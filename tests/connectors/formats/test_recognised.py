@@ -406,3 +406,103 @@ def test_half_a_character_in_a_cell_of_a_table_costs_its_row() -> None:
     chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([table])
     assert [(r.reason.value, r.position) for r in chunk.rejects] == [("encoding", 0)]
     assert [batch.position.tolist() for batch in chunk.batches] == [[1, 1]]
+
+
+DELAYS = TaskLayout("delay", (), models=("gbm",), kind="regression", numeric=True, numbered=True)
+TENSOR = {"name": "predict", "shape": [2, 1], "datatype": "FP64", "data": [12.5, -3.0]}
+BENTOML = {"minutes": 12.5, "sd": 2.0, "timestamp": "2026-07-01T12:00:00.12", "request_id": "255"}
+NUMBERS: dict[str, Any] = {
+    "Open Inference Protocol": {**V2, "outputs": [TENSOR]},
+    "one dimension": {**V2, "outputs": [{**TENSOR, "shape": [2], "datatype": "FP32"}]},
+    "whole numbers": {**V2, "outputs": [{**TENSOR, "datatype": "INT64", "data": [12, -3]}]},
+    "a class beside the number": {**V2, "outputs": [TENSOR, {**TENSOR, "datatype": "INT32", "name": "bin"}]},
+    "MLflow": {"id": "e", "predictions": [12.5, -3.0]},
+    "v1, whole numbers": {"id": "e", "predictions": [12, -3]},
+    "v1, lists": {"id": "e", "predictions": [[12.5], [-3.0]]},
+    "KServe's event": {**EVENT, "data": {"predictions": [12.5, -3.0]}},
+    "Seldon": {"data": {"ndarray": [[12.5], [-3.0]]}, "meta": {"puid": "e", "requestPath": {"irm": "i"}}},
+    "inference table": {**LOGGED, "response": '{"predictions": [12.5, -3.0]}'},
+    "SageMaker, lines": captured("12.5\n-3\n", rows="1\n2\n"),
+    "SageMaker, one line": captured("12.5,-3", rows="1\n2\n"),
+    "SageMaker, JSON": captured("[[12.5], [-3]]", "JSON", "application/json"),
+    "SageMaker, built-in": captured('{"predictions": [{"score": 12.5}, {"score": -3}]}', "JSON"),
+}
+
+
+def read_numbers(value: object, *layouts: TaskLayout) -> Chunk:
+    return Decoder(layouts or (DELAYS,), "test", wire=RECOGNISED).decode(
+        [RawBlock(json.dumps(value).encode() + b"\n", "p", 0)]
+    )
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_task_of_numbers_reads_one_number_a_row(name: str) -> None:
+    chunk = read_numbers(NUMBERS[name])
+    assert chunk.rejects == ()
+    (batch,) = chunk.batches
+    expected = [12.0, -3.0] if "whole" in name else [12.5, -3.0]
+    assert batch.numbers[:, 0].tolist() == expected
+    assert batch.key.tolist() == id_keys(["e:0", "e:1"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            {**V2, "outputs": [{**TENSOR, "shape": [1, 2]}]},
+            "the shape [rows] or [rows, 1] of the predicted num",
+        ),
+        (
+            {**V2, "outputs": [TENSOR, {**TENSOR, "name": "std"}]},
+            "expected one output of FP16, FP32 or FP64, the predicted numbers, got 2: predict, std; have the",
+        ),
+        ({**V2, "outputs": [{**TENSOR, "data": [1.0]}]}, "expected 2 numbers, as the shape says, got 1"),
+        ({**V2, "outputs": [{**TENSOR, "data": None}]}, "expected the data of the predicted numbers, as an"),
+        ({"predictions": [[0.25, 0.75]]}, "expected one number a row, the prediction, got an array in row 0"),
+        (
+            {"predictions": [{"mean": 1.0}]},
+            "expected one number a row, the prediction, got an object in row 0",
+        ),
+        ({"predictions": ["toxic"]}, '$.prediction: expected a number, got "toxic"'),
+        ({"predictions": [None]}, "$.prediction: missing; task delay needs prediction, the predicted number"),
+        (captured("1.5,2.5"), "expected one number a row, the prediction, got 2 numbers for 1 row of input"),
+        (captured("1.5,2.5\n3,4\n"), "expected one number a row, the prediction, got an array in row 0"),
+        (captured("late"), "expected a predicted number a row as CSV, JSON or base64 of these or of tensors"),
+    ],
+)
+def test_another_shape_than_a_number_a_row_is_rejected(value: object, message: str) -> None:
+    chunk = read_numbers(value)
+    assert not chunk.batches
+    assert message in chunk.rejects[0].message
+
+
+def test_a_row_that_is_no_number_takes_no_other_with_it() -> None:
+    chunk = read_numbers({"id": "e", "predictions": [12.5, [1, 2], "x", -3.0]})
+    assert chunk.batches[0].key.tolist() == id_keys(["e:0", "e:3"]).tolist()
+    assert (chunk.answers, [reject.answers for reject in chunk.rejects]) == (4, [1, 1])
+
+
+def test_the_task_that_lists_the_model_says_whether_rows_are_numbers() -> None:
+    both = LAYOUT, DELAYS
+    numbers = read_numbers({**V2, "model_name": "gbm", "outputs": [TENSOR]}, *both)
+    scores = read_numbers({**V2, "model_name": "erm"}, *both)
+    assert [batch.task for batch in (*numbers.batches, *scores.batches)] == ["delay", "toxicity"]
+
+
+def test_ground_truth_of_sagemaker_may_be_a_number() -> None:
+    truth = {"groundTruthData": {"data": "31.5", "encoding": "CSV"}, "eventMetadata": {"eventId": "e:0"}}
+    (labels,) = read_numbers(truth).labels
+    assert labels.numbers.tolist() == [[31.5]]
+
+
+def test_a_mapping_reads_a_number_of_bentoml() -> None:
+    mapping = {"id": "request_id", "id_hex_digits": 16, "time": "timestamp", "time_zone": "UTC"}
+    fields = {**mapping, "prediction": "minutes", "sigma": "sd", "constants": {"model": "gbm"}}
+    wire = compiled(FieldMapping.model_validate(fields))
+    line = json.dumps(BENTOML).encode() + b"\n"
+    (batch,) = Decoder([DELAYS], "test", wire=wire).decode([RawBlock(line, "p", 0)]).batches
+    assert (batch.numbers[0, 0], batch.scores.tolist()) == (12.5, [[2.0]])
+    unmapped = read_numbers({**BENTOML, "trace_id": "7"})
+    assert (
+        "this looks like BentoML's log, whose columns have names of their own" in unmapped.rejects[0].message
+    )

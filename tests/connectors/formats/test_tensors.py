@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from connectors.formats.wires.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
 from connectors.formats.wires.protobuf import MAX_FIELDS, infer_response
-from connectors.formats.wires.responses import row_scores
+from connectors.formats.wires.responses import row_values
 from connectors.formats.wires.tensors import read_body
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
@@ -75,7 +75,7 @@ NUMBERS = np.array(TWO)
 )
 def test_tensors_behind_the_json_are_read(tensors: Any, expected: Any) -> None:
     body = read_body(with_binary(*tensors, model_name="erm", id="8231"))
-    assert (body["model_name"], row_scores(body, "$")) == ("erm", expected)
+    assert (body["model_name"], row_values(body, "$")) == ("erm", expected)
 
 
 @pytest.mark.parametrize("data", [TYPED, RAW])
@@ -83,7 +83,7 @@ def test_protobuf_of_the_official_client_is_read(data: bytes) -> None:
     body = read_body(data)
     assert (body["model_name"], body["model_version"], body["id"]) == ("erm", "3", "8231")
     assert [each["name"] for each in body["outputs"]] == ["label", "probabilities"]
-    assert row_scores(body, "$") == TWO
+    assert row_values(body, "$") == TWO
 
 
 def test_texts_of_a_bytes_tensor_are_read_of_both() -> None:
@@ -109,15 +109,15 @@ def test_tritons_classification_extension_gives_scores_by_class_or_by_index(
     data: list[str], shape: list[int], expected: Any
 ) -> None:
     """The form `value:index:label` is that of Triton's page on the extension."""
-    scores = row_scores({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
+    scores = row_values({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
     assert scores == expected
-    assert row_scores(read_body(CLASSES), "$") == [{"toxic": 0.75, "ok": 0.25}]
+    assert row_values(read_body(CLASSES), "$") == [{"toxic": 0.75, "ok": 0.25}]
 
 
 def test_texts_that_are_no_classification_are_no_scores() -> None:
-    scores = row_scores({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
+    scores = row_values({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
     assert scores[0] is RejectReason.NO_SCORES
-    odd = row_scores({"outputs": [output(["1.2.3:0:ok"], [1, 1], "BYTES", "t")]}, "$")
+    odd = row_values({"outputs": [output(["1.2.3:0:ok"], [1, 1], "BYTES", "t")]}, "$")
     assert odd == [[]]
 
 
@@ -196,7 +196,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
     except ValueError:
         return
     assert isinstance(body, dict)
-    row_scores(body, "$")
+    row_values(body, "$")
 
 
 @pytest.mark.parametrize("data", [TYPED, RAW, with_binary(("p", "FP64", [2, 2], NUMBERS.tobytes()))])
