@@ -135,7 +135,7 @@ class MonitorResult:
 
     def plot(
         self,
-        metric: str = "accuracy",
+        metric: str | None = None,
         group: str = "",
         backend: Literal["matplotlib", "altair"] = "matplotlib",
         ax: Any = None,
@@ -144,8 +144,8 @@ class MonitorResult:
 
         Parameters
         ----------
-        metric : str
-            One of the task's `metrics`.
+        metric : str, optional
+            One of the task's `metrics`; by default the accuracy, or the share within tolerance.
         group : str
             ``""`` for the whole model, otherwise a group such as ``region=eu``.
         backend : {"matplotlib", "altair"}
@@ -165,7 +165,8 @@ class MonitorResult:
         """
         if backend not in ("matplotlib", "altair"):
             raise ConfigError(f"backend: expected matplotlib or altair, got {backend!r}")
-        data = self._chart(metric, group)
+        share = self.view.series[0].share if self.view.series else "accuracy"
+        data = self._chart(share if metric is None else metric, group)
         return matplotlib_axes(data, ax) if backend == "matplotlib" else altair_chart(data)
 
     def save_html(self, path: str | Path) -> Path:

@@ -21,6 +21,7 @@ from connectors.formats.files.tables import ROWS
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, SinkError
 from monitor.base.records import FeatureKind
+from monitor.base.registry import TASK_KINDS, load
 from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
 from monitor.cli.init import answers_a_day, are_numbers, fitting_age, fitting_size
@@ -30,9 +31,8 @@ from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
-from monitor.config.task import MOST_FEATURES
+from monitor.config.task import MOST_FEATURES, Task
 from monitor.engine.engine import EngineSettings
-from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.notebook.estimates import MonitorResult
@@ -45,7 +45,7 @@ _NEAR = 0.05
 
 
 class Monitor:
-    """A monitor of a classifier that estimates its quality on answers without labels.
+    """A monitor of a classifier or a regressor that estimates its quality on answers without labels.
 
     A monitor computes the same numbers as `blindsight replay`. A labelled reference calibrates the scores and
     sets the control limits. Each estimated frame is a separate stream: its rows fill one window after
@@ -54,7 +54,8 @@ class Monitor:
     Parameters
     ----------
     classes : sequence of str, int or bool
-        The classes in the order of the scores; empty if the model gives only a confidence.
+        The classes in the order of the scores; empty if the model gives only a confidence, or predicts a
+        number.
     task, model : str
         The names of the task and of the model in results and in the configuration.
     window : int or mapping, optional
@@ -63,7 +64,8 @@ class Monitor:
     **settings
         The other keys of a task (`docs/configuration.md`): ``positive="toxic"``, ``metrics=["accuracy",
         "recall"]``, ``objective={"accuracy": {"min": 0.9}}``, ``calibration={"method": "beta"}``, …; names in
-        `groups` and `features` are columns of the frames.
+        `groups` and `features` are columns of the frames. If the model predicts a number,
+        ``kind="regression"``, with ``tolerance=15`` (`docs/regression.md`).
 
     Raises
     ------
@@ -89,6 +91,15 @@ class Monitor:
     the newest window (20 closed); alarms: accuracy in window 10, ece in window 10
     >>> result.alarms[0].metric, result.alarms[0].window
     ('accuracy', 10)
+
+    A regressor, of which the share of errors up to 2 is estimated:
+
+    >>> x = rng.normal(size=10_000)
+    >>> reference = {"x": x, "hat": 3 * x, "y": 3 * x + np.exp(x / 2) * rng.normal(size=10_000)}
+    >>> monitor = Monitor(kind="regression", tolerance=2)
+    >>> monitor = monitor.fit(reference, prediction="hat", label="y", features=["x"])
+    >>> monitor.estimate({"x": x + 1, "hat": 3 * x + 3}).alarms[0].metric
+    'within_tolerance'
     """
 
     def __init__(
@@ -104,6 +115,8 @@ class Monitor:
             raise ConfigError(f"classes: expected a list of classes, got the text {classes!r}")
         if "reference" in settings:
             raise ConfigError("reference: expected no such setting: fit takes the reference")
+        if "quantiles" in settings:
+            raise ConfigError("quantiles: expected no such setting: fit takes the columns by level")
         if "positive" in settings:
             settings["positive"] = _class_name(settings["positive"])
         self.classes = tuple(map(_class_name, classes))
@@ -111,7 +124,9 @@ class Monitor:
         self._window, self._settings = window, settings
         self._fitted: _Fitted | None = None
         self._features: dict[str, FeatureKind] = {}  # of `fit`
-        self._config(self.classes, {} if window is None else self._sized(0, None))
+        self._levels: tuple[str, ...] = ()  # of `fit`
+        draft = self._config(self.classes, {} if window is None else self._sized(0, None))
+        self._numeric = draft.scored_tasks[task].layout.numeric
 
     def fit(
         self,
@@ -125,6 +140,8 @@ class Monitor:
         time_zone: str = "UTC",
         version: str | None = None,
         features: Sequence[str] | Literal["auto"] = (),
+        sigma: str | None = None,
+        quantiles: Mapping[float, str] | None = None,
     ) -> Monitor:
         """Read a labelled reference from a time when the model was known to be good, and return the monitor.
 
@@ -140,12 +157,14 @@ class Monitor:
             probability of the second class. By default, without `confidence`, the columns have the names of
             the classes.
         label : str
-            The column of the true class. Without `classes`, a column that is true for right answers.
+            The column of the true class, or of the true number of a regression. Otherwise without `classes`,
+            a column that is true for right answers.
         confidence : str, optional
             Column of the probability that the answer is right, in place of `scores`. With `classes`,
             `prediction` is required too.
         prediction : str, optional
-            Column of the predicted class, if this is not always the most probable class.
+            Column of the predicted class, if this is not always the most probable class. A regression
+            requires it: the column of the predicted number.
         time : str, optional
             The column of times: times with an offset, times in `time_zone`, or seconds since the epoch. If
             absent, windows have no times.
@@ -158,6 +177,10 @@ class Monitor:
             if all its values are numbers, else a text. With "auto", all columns are features that neither
             another argument nor `groups` names, except texts that differ in each row; if there are more than
             64, the first 64. By default, the columns of the setting `features` are used.
+        sigma : str, optional
+            Column of the standard deviation of the error that a regressor states for each answer.
+        quantiles : mapping of float to str, optional
+            The columns of the quantiles that a regressor states, by level: ``{0.05: "low", 0.95: "high"}``.
 
         Raises
         ------
@@ -169,26 +192,23 @@ class Monitor:
         """
         if scores is None and confidence is None and self.classes:
             scores = self.classes  # as in a frame of predict_proba with columns=model.classes_
-        if (scores is None) == (confidence is None):
-            got = "neither" if scores is None else "both"
-            raise ConfigError(f"fit: expected either scores or confidence, got {got}")
-        classes = self.classes if confidence is None else ()
         named = _named(confidence=confidence, label=label, prediction=prediction, time=time, version=version)
+        levels = {f"quantiles.{level}": column for level, column in (quantiles or {}).items()}
+        named |= _named(sigma=sigma, **levels)
+        self._refuse_arguments(named, scores is not None)
+        self._levels = tuple(map(str, sorted(quantiles or ())))
+        classes = self.classes if confidence is None else ()
         self._take_features(reference, features, self._places(scores) | named)
         draft = self._config(classes, self._sized(0, None)).scored_tasks[self.task]
         places = self._places(scores) | named
         places |= {f"groups.{name}": name for name in draft.groups}
         places |= {f"features.{name}": name for name in draft.features}
-        columns = _read(reference, "reference", places)
+        columns = self._read(reference, "reference", places)
         self._refuse(columns, places)
         self._refuse_unknown(columns, places)
         wire = MappedWire(self._mapping(places, time_zone))
         tables = tuple(map(wire.map_table, _tables(columns, "reference")))
-        (layout,) = layouts({self.task: draft})
-        batch = reference_rows("reference", tables, layout)
-        config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
-        references = {self.task: split_by_model(batch)}
-        settings = ReferenceTrial(config, references=references).engine_settings(event_time=True)
+        config, settings = self._try_reference(tables, draft, classes)
         self._fitted = _Fitted(config, settings, wire, places, tables)
         return self
 
@@ -214,7 +234,7 @@ class Monitor:
         fitted, places = self._fitted, self._fitted.places
         if not labels:
             places = {key: name for key, name in places.items() if key != "label"}
-        columns = _read(frame, "frame", places, optional=("label",))
+        columns = self._read(frame, "frame", places, optional=("label",))
         self._refuse_unknown(columns, places)
         engine = fitted.settings.build()
         decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
@@ -264,6 +284,61 @@ class Monitor:
             raise ConfigError("to_config: there is no reference yet; call fit with one first")
         return self._fitted.to_config(path, source, replace)
 
+    def _refuse_arguments(self, named: Mapping[str, str], scored: bool) -> None:
+        """Raise ConfigError for columns in `fit` that the kind of the task does not have, or lacks."""
+        stated = [field for field in named if field.partition(".")[0] in ("sigma", "quantiles")]
+        if self._numeric:
+            if scored or "confidence" in named:
+                got = "scores" if scored else "confidence"
+                raise ConfigError(f"fit: expected prediction in a regression, got {got}: leave it out")
+            if "prediction" not in named:
+                raise ConfigError("fit: missing prediction, the column of the predicted number; give it")
+            return
+        if stated:
+            raise ConfigError(
+                f"fit: expected {stated[0].partition('.')[0]} in a regression only; leave it out, or give "
+                'Monitor kind="regression"'
+            )
+        if scored == ("confidence" in named):
+            got = "both" if scored else "neither"
+            raise ConfigError(f"fit: expected either scores or confidence, got {got}")
+
+    def _try_reference(
+        self, tables: Sequence[RawTable], draft: Task, classes: Sequence[str]
+    ) -> tuple[Config, EngineSettings]:
+        """Return the configuration for a reference of these rows, and the settings of its engine.
+
+        Parameters
+        ----------
+        tables : sequence of RawTable
+            The rows of the reference, under Blindsight's names.
+        draft : Task
+            The task with windows of a provisional size.
+        classes : sequence of str
+            The classes of the task.
+        """
+        (layout,) = layouts({self.task: draft})
+        batch = reference_rows("reference", tables, layout)
+        config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
+        task = config.scored_tasks[self.task]
+        try:
+            references = load(TASK_KINDS[task.kind].references)(batch, task)
+        except ValueError as error:
+            raise ConfigError(f"reference: {error}") from error
+        trial = ReferenceTrial(config, references={self.task: references})
+        return config, trial.engine_settings(event_time=True)
+
+    def _read(
+        self, frame: Any, what: str, places: Mapping[str, str], optional: Sequence[str] = ()
+    ) -> dict[str, Cells]:
+        """Return the columns of a frame by name, with NaN for missing scores or predicted numbers."""
+        columns = ReadFrame(frame, what).columns(places, optional)
+        answers = ("prediction",) if self._numeric else ("scores", "confidence")
+        for field, name in places.items():
+            if field.partition(".")[0] in answers:
+                columns[name] = with_nan(columns[name])
+        return columns
+
     def _take_features(
         self, reference: Any, features: Sequence[str] | Literal["auto"], places: Mapping[str, str]
     ) -> None:
@@ -293,6 +368,7 @@ class Monitor:
 
     def _config(self, classes: Sequence[str], window: Mapping[str, Any]) -> Config:
         settings = self._settings | ({"features": self._features} if self._features else {})
+        settings |= {"quantiles": list(map(float, self._levels))} if self._levels else {}
         if self.classes and not classes:  # a task of confidences has no positive class
             settings.pop("positive", None)
         task = {"classes": classes, "window": window, **settings, "reference": {"path": "reference"}}
@@ -337,14 +413,16 @@ class Monitor:
 
     def _refuse(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
         """Raise ConfigError for columns that no classifier produces, before rows are rejected one by one."""
+        if self._numeric:
+            return
         for field in ("label", "prediction"):
             cells = [cell for cell in columns.get(places.get(field, ""), ()) if cell is not None]
             if {_class_name(cell) for cell in cells} <= set(self.classes):
                 continue
             if are_numbers(cells):
                 raise ConfigError(
-                    f"{places[field]}: expected classes, got numbers such as {cells[0]}: `blindsight init` "
-                    "writes a task of kind: regression for predicted numbers (docs/regression.md)"
+                    f"{places[field]}: expected classes, got numbers such as {cells[0]}: give Monitor "
+                    'kind="regression" for predicted numbers (docs/regression.md)'
                 )
         scored = [
             name for field, name in places.items() if field.partition(".")[0] in ("scores", "confidence")
@@ -480,15 +558,6 @@ def _kind_of(cells: Cells, unless_id: bool) -> FeatureKind | None:
 def _path(column: str) -> str:
     """Return the mapping's path to a field with a column's name; a dot in the name is no separator."""
     return column if column.isidentifier() else f'["{column}"]'
-
-
-def _read(frame: Any, what: str, places: Mapping[str, str], optional: Sequence[str] = ()) -> dict[str, Cells]:
-    """Return the columns of a frame by name, with NaN for missing scores."""
-    columns = ReadFrame(frame, what).columns(places, optional)
-    for field, name in places.items():
-        if field.partition(".")[0] in ("scores", "confidence"):
-            columns[name] = with_nan(columns[name])
-    return columns
 
 
 def _tables(columns: Mapping[str, Cells], name: str) -> Iterator[RawTable]:

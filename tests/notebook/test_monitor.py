@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from monitor import BlindsightError, ConfigError, MissingExtraError, Monitor, MonitorResult
+from monitor import BlindsightError, ConfigError, Estimate, MissingExtraError, Monitor, MonitorResult
 from monitor.cli.check.text import render
 from monitor.cli.checking import check_configuration
 from monitor.cli.replay import replay
@@ -314,6 +314,70 @@ def test_a_configuration_for_the_top_class_reads_the_columns_of_the_frame(tmp_pa
     assert replayed(monitor, labelled, tmp_path) == lines(monitor.estimate(labelled))
 
 
+def delays(seed: int, n: int, shift: float = 0.0) -> Columns:
+    """Return predicted numbers a minute apart, of which the feature x says how large their errors are."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(shift, 1, n)
+    deviation = np.exp(x / 2)
+    return {
+        "x": x,
+        "minutes ahead": 3 * x,
+        "sd": deviation,
+        "low": 3 * x - 1.645 * deviation,
+        "high": 3 * x + 1.645 * deviation,
+        "y": 3 * x + deviation * rng.normal(size=n),
+        "at": np.datetime64("2026-01-01T00:00:00.000") + 60_000 * np.arange(n).astype("timedelta64[ms]"),
+    }
+
+
+STATED: Mapping[str, Mapping[str, Any]] = {
+    "features": {"features": ["x"]},
+    "sigma": {"sigma": "sd", "features": "auto"},
+    "quantiles": {"quantiles": {0.95: "high", 0.05: "low"}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stated", STATED)
+def test_a_monitor_of_a_regressor_gives_the_bytes_of_replay(tmp_path: Path, stated: str) -> None:
+    monitor = Monitor(kind="regression", tolerance=2).fit(
+        delays(0, 4000), prediction="minutes ahead", label="y", time="at", **STATED[stated]
+    )
+    frame = delays(1, 3000)
+    result = monitor.estimate(frame)
+    assert replayed(monitor, frame, tmp_path) == lines(result)
+    right = np.mean(np.abs(frame["y"] - frame["minutes ahead"]) <= 2)
+    values = [
+        each.result.value
+        for window in result.windows
+        for each in window.estimates
+        if (each.metric, each.estimator) == ("within_tolerance", "average_confidence")
+        and isinstance(each.result, Estimate)
+    ]
+    assert len(values) == len(result.windows)
+    assert np.mean(values) == pytest.approx(right, abs=0.02)  # three standard errors of 3,000 rows
+
+
+def test_a_monitor_sees_larger_errors_without_labels() -> None:
+    monitor = Monitor(kind="regression", tolerance=2).fit(
+        delays(0, 4000), prediction="minutes ahead", label="y", features=["x"]
+    )
+    frame = delays(2, 2000, shift=1.0)
+    del frame["y"]
+    frame["minutes ahead"][7] = np.nan
+    result = monitor.estimate(frame)
+    assert result.alarms[0].metric == "within_tolerance"
+    assert "share within tolerance fell from" in repr(result)
+    assert sum(result.rejected.values()) == 1
+
+
+def test_the_default_picture_is_of_the_share_within_tolerance() -> None:
+    pytest.importorskip("matplotlib")
+    monitor = Monitor(kind="regression").fit(delays(0, 1000), prediction="minutes ahead", label="y")
+    title = monitor.estimate(delays(1, 500)).plot().get_title()
+    assert title == "model: within_tolerance"
+
+
 def fit(frame: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:
     return Monitor(classes).fit(REFERENCE if frame is None else frame, **{**NAMES, **names})
 
@@ -331,11 +395,11 @@ GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
     ),
     "regression": (
         lambda: fit(HOURS, label="hours"),
-        "hours: expected classes, got numbers such as .*: `blindsight init` writes a task of kind: reg",
+        'hours: expected classes, got numbers such as .*: give Monitor kind="regression" for predicted',
     ),
     "numbers as predictions": (
         lambda: fit(HOURS, prediction="hours"),
-        "hours: expected classes, got numbers such as .*: `blindsight init` writes a task of kind: reg",
+        'hours: expected classes, got numbers such as .*: give Monitor kind="regression" for predicted',
     ),
     "columns": (
         lambda: fit(scores=["p toxic"]),
@@ -378,6 +442,36 @@ GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
     "estimate first": (
         lambda: Monitor(CLASSES).estimate(STREAM),
         "estimate: there is no reference yet; call fit with one first",
+    ),
+    "spread of classes": (
+        lambda: fit(sigma="p toxic"),
+        'fit: expected sigma in a regression only; leave it out, or give Monitor kind="regression"',
+    ),
+    "scores of numbers": (
+        lambda: Monitor(kind="regression").fit(REFERENCE, scores=["p toxic"], label="truth"),
+        "fit: expected prediction in a regression, got scores: leave it out",
+    ),
+    "no predicted number": (
+        lambda: Monitor(kind="regression").fit(REFERENCE, label="truth"),
+        "fit: missing prediction, the column of the predicted number; give it",
+    ),
+    "text as number": (
+        lambda: Monitor(kind="regression").fit(REFERENCE, prediction="p toxic", label="truth"),
+        r"reference: 4000 rows of the reference cannot be used: row 1: \$.label: expected a number, got",
+    ),
+    "few numbers": (
+        lambda: Monitor(kind="regression").fit(
+            {"hat": [1.0, 2.0], "y": [1.5, 2.0]}, prediction="hat", label="y"
+        ),
+        "reference: the size of the errors needs at least 200 labelled rows, got 2; give a longer ref",
+    ),
+    "classes of numbers": (
+        lambda: Monitor(CLASSES, kind="regression"),
+        "tasks.task.classes: expected none in a task whose models predict numbers: leave it out",
+    ),
+    "levels": (
+        lambda: Monitor(kind="regression", quantiles=[0.1, 0.9]),
+        "quantiles: expected no such setting: fit takes the columns by level",
     ),
     "to_config first": (
         lambda: Monitor(CLASSES).to_config(),
