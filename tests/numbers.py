@@ -14,8 +14,7 @@ from monitor.config.layouts import layouts
 from monitor.config.regression import Regression
 from monitor.engine.reference import Reference
 from monitor.engine.regression import references_of_numbers
-
-Record = dict[str, Any]
+from tests.streams import CLASSES, Record, Rig, answers
 
 
 def predictions(
@@ -66,9 +65,35 @@ def regression(**settings: Any) -> Regression:
     return Regression(**own | settings)
 
 
-def reference_of_numbers(settings: Regression, records: Iterable[Record]) -> dict[str, Reference]:
+def reference_of_numbers(settings: Regression, records: Iterable[Record | bytes]) -> dict[str, Reference]:
     """Return a labelled reference as the daemon would read it."""
     values = [msgspec.json.encode(record) for record in records]
     messages = RawMessages(values, "reference", list(range(len(values))))
     [batch] = Decoder(layouts({"t": settings}), "reference").decode([messages]).batches
     return references_of_numbers(batch, settings)
+
+
+def as_numbers(records: Iterable[Record | bytes]) -> list[Record | bytes]:
+    """Return records of two classes as records of numbers: ten times the second score, 0 or 10 as truth."""
+    converted: list[Record | bytes] = []
+    for record in records:
+        if isinstance(record, bytes):
+            converted.append(record)
+            continue
+        own = dict(record)
+        if "scores" in own:
+            own["prediction"] = round(10 * own.pop("scores")[1], 3)
+        if "models" in own:
+            own["models"] = {model: round(10 * scores[1], 3) for model, scores in own["models"].items()}
+        if "label" in own:
+            own["label"] = 10.0 * CLASSES.index(own["label"])
+        converted.append(own)
+    return converted
+
+
+def rig_of_numbers(**settings: Any) -> Rig:
+    """Return a rig whose task predicts the numbers of `as_numbers`."""
+    own = regression(**{"features": {}, "tolerance": 4} | settings)
+    rng = np.random.default_rng(9)
+    known = [row for model in ("erm", "irm") for row in answers(rng, 600, model, start=1.6e9, labelled=True)]
+    return Rig({"t": own}, {"t": reference_of_numbers(own, as_numbers(known))})

@@ -22,6 +22,7 @@ from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts
 from tests.examples import examples
+from tests.numbers import as_numbers, rig_of_numbers
 from tests.streams import CLASSES, Rig, answers, confidences, lines, reference_of, task
 
 
@@ -51,6 +52,11 @@ def stream(seed=1, n=900):
     return records
 
 
+def stream_of_numbers():
+    """Return the stream with predicted numbers in place of scores."""
+    return as_numbers(stream())
+
+
 def test_windows_close_in_order_of_arrival_and_count_from_zero():
     reports = Rig().feed(answers(np.random.default_rng(0), 250))
     assert [(r.window, r.size, r.closed_by) for r in reports] == [(0, 100, "size"), (1, 100, "size")]
@@ -74,9 +80,13 @@ def uncut(make_rig, make_records):
 
 @pytest.mark.slow
 @examples(25)
-@given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
-def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
-    (records, whole, expected), pieces = uncut(Rig, stream), Rig()
+@given(
+    kind=st.sampled_from([(Rig, stream), (rig_of_numbers, stream_of_numbers)]),
+    cuts=st.lists(st.integers(0, 1100), max_size=12),
+    restart=st.booleans(),
+)
+def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(kind, cuts, restart):
+    (records, whole, expected), pieces = uncut(*kind), kind[0]()
     reports = pieces.feed_in_pieces(records, cuts, restart)
     assert lines(reports + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels

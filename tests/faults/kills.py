@@ -1,13 +1,15 @@
 """Kills a real daemon at random moments and compares its reports with those of one that was left alone.
 
     python -m tests.faults.kills [--kills 200] [--records 300000] [--seed 0] [--max-bytes N] [--decoders N]
+        [--kind regression]
 
 The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
 daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
 store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that of
 the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
 metrics count at the end must add up, and be the lines of the stream. With `--decoders` that many processes
-decode for the killed daemon, and none for the other.
+decode for the killed daemon, and none for the other. With `--kind regression`, the answers and labels are
+numbers.
 """
 
 from __future__ import annotations
@@ -31,15 +33,21 @@ from tests.services.process import end_of
 
 MODELS = ("a", "b", "c", "d")
 
-CONFIG = """\
-tasks:
-  t:
+_CLASSIFICATION = """\
     classes: [ok, bad]
-    window: {{size: 500, min_size: 50, max_age_seconds: 1000000}}
     reference: {{first_windows: 10}}
-    calibration: {{refit_labels: null}}   # a fit is taken over when it is ready, at no fixed record
     metrics: [accuracy]
     objective: {{accuracy: {{min: 0.8}}}}
+"""
+_REGRESSION = """\
+    kind: regression
+    tolerance: 1.5
+    reference: {{path: reference.ndjson}}
+    objective: {{within_tolerance: {{min: 0.8}}}}
+"""
+_REST = """\
+    window: {{size: 500, min_size: 50, max_age_seconds: 1000000}}
+    calibration: {{refit_labels: null}}   # a fit is taken over when it is ready, at no fixed record
     groups: [region]
 sources:
   - {{kind: file, path: stream.ndjson}}
@@ -48,6 +56,11 @@ reports: {{path: {name}.ndjson, max_bytes: {max_bytes}, keep: 1000}}
 store: {{path: {name}, every_seconds: {every}}}
 export: {{listen: "127.0.0.1:0"}}
 """
+CONFIGS = {
+    kind: f"tasks:\n  t:\n{own}{_REST}"
+    for kind, own in (("classification", _CLASSIFICATION), ("regression", _REGRESSION))
+}
+CONFIG = CONFIGS["classification"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,23 @@ class Result:
     metrics: Accounts
 
 
-def stream(records: int, seed: int, models: Sequence[str] = MODELS) -> Iterator[str]:
+def predicted(i: int) -> float:
+    """Return the predicted number of answer `ri`, from 0 to 10."""
+    return i * 7919 % 1000 / 100
+
+
+def reference(seed: int) -> Iterator[str]:
+    """Yield the lines of a reference of predicted numbers."""
+    rng = random.Random(seed)
+    for i in range(3000 * len(MODELS)):
+        number = predicted(i)
+        answer = {"model": MODELS[i % len(MODELS)], "prediction": number, "label": number + rng.gauss()}
+        yield json.dumps(answer)
+
+
+def stream(
+    records: int, seed: int, models: Sequence[str] = MODELS, kind: str = "classification"
+) -> Iterator[str]:
     """Yield lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and
     over.
     """
@@ -73,13 +102,16 @@ def stream(records: int, seed: int, models: Sequence[str] = MODELS) -> Iterator[
             "id": f"r{i}",
             "time": 1.7e9 + i / 10,
             "model": models[i % len(models)],
-            "scores": [round(1 - score, 6), score],
+            **({"scores": [round(1 - score, 6), score]} if kind == "classification" else {}),
+            **({"prediction": predicted(i), "sigma": 2 - score} if kind == "regression" else {}),
             "groups": {"region": "eu" if i % 3 else "us"},
         }
         yield json.dumps(answer)
         if rng.random() < 0.1:
             at = max(0, i + rng.randint(-5000, 50))
-            label = "bad" if rng.random() < 0.9 else "ok"
+            label: str | float = "bad" if rng.random() < 0.9 else "ok"
+            if kind == "regression":
+                label = predicted(at) + rng.gauss()
             yield json.dumps({"id": f"r{at}", "label": label, "time": 1.7e9 + i / 10})
         if rng.random() < 0.01:
             yield json.dumps(answer)
@@ -126,12 +158,15 @@ def compare(
     every: float,
     max_bytes: int | None = None,
     decoders: int = 0,
+    kind: str = "classification",
 ) -> Result:
     """Run the same stream with and without kills."""
-    lines = list(stream(records, seed))
+    lines = list(stream(records, seed, kind=kind))
     (folder / "stream.ndjson").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    finish(folder, CONFIG.format(name="alone", every=every, max_bytes="null"), len(lines))
-    config = CONFIG.format(name="killed", every=every, max_bytes=max_bytes or "null")
+    (folder / "reference.ndjson").write_text("\n".join(reference(seed)) + "\n", encoding="utf-8")
+    template = CONFIGS[kind]
+    finish(folder, template.format(name="alone", every=every, max_bytes="null"), len(lines))
+    config = template.format(name="killed", every=every, max_bytes=max_bytes or "null")
     config += f"decoders: {decoders}\n"
     killed = run_with_kills(folder, config, kills, seed, longest_seconds)
     counted = finish(folder, config, len(lines))
@@ -157,6 +192,7 @@ def main() -> None:
     parser.add_argument("--longest-seconds", type=float, default=2.0)
     parser.add_argument("--max-bytes", type=int, default=None)
     parser.add_argument("--decoders", type=int, default=0)
+    parser.add_argument("--kind", choices=[*CONFIGS], default="classification")
     options = parser.parse_args()
     began = time.monotonic()
     kills = windows = revisions = files = rounds = 0
@@ -166,7 +202,7 @@ def main() -> None:
             comparison = compare(
                 Path(name), options.records, options.kills - kills, options.seed + rounds,
                 options.longest_seconds, every=0.05, max_bytes=options.max_bytes,
-                decoders=options.decoders,
+                decoders=options.decoders, kind=options.kind,
             )  # fmt: skip
         if not comparison.equal:
             raise SystemExit(

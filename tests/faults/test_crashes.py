@@ -11,14 +11,12 @@ from monitor.store import Store, StoreReader
 from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up
 from tests.daemon import run_module
-from tests.faults.crashes import KEEP, SETTINGS, records
+from tests.faults.crashes import KEEP, KINDS, records, settings
 from tests.services.process import PATIENCE_SECONDS
 
 NTH = 2
 MAX_BYTES = 2000
 """A window's line is about half of that: nearly every checkpoint renames the file."""
-SENT = len(records()) - 1
-"""Without the marker of the end."""
 BEFORE_COMMIT = set(CrashPoint) - {
     CrashPoint.COMMITTED,
     CrashPoint.IN_LINE,
@@ -28,10 +26,16 @@ BEFORE_COMMIT = set(CrashPoint) - {
 }
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Return the kind of the task."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def expected(kind: str, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the lines of an agent that is left alone."""
-    agent = StoredAgent(tmp_path_factory.mktemp("alone"), SETTINGS, records())
+    agent = StoredAgent(tmp_path_factory.mktemp("alone"), settings(kind), records(kind))
     assert agent.run(PATIENCE_SECONDS)
     return agent.path.read_bytes()
 
@@ -45,8 +49,8 @@ def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected
     assert sum(b'"labels":' in line for line in closed) >= 4, "windows whose interval labels moved"
 
 
-def die(folder: Path, point: CrashPoint, *bound: str) -> None:
-    died = run_module("tests.faults.crashes", folder, point.value, str(NTH), *bound)
+def die(folder: Path, kind: str, point: CrashPoint, *bound: str) -> None:
+    died = run_module("tests.faults.crashes", folder, kind, point.value, str(NTH), *bound)
     assert died.returncode == 137, died.stderr
 
 
@@ -61,16 +65,16 @@ def die(folder: Path, point: CrashPoint, *bound: str) -> None:
     ],
 )
 def test_a_crash_around_the_renaming_of_a_full_file_changes_no_byte_of_all_files_together(
-    tmp_path: Path, expected: bytes, point: CrashPoint
+    tmp_path: Path, kind: str, expected: bytes, point: CrashPoint
 ) -> None:
-    die(tmp_path, point, str(MAX_BYTES))
+    die(tmp_path, kind, point, str(MAX_BYTES))
     path = tmp_path / "windows.ndjson"
     if point is CrashPoint.RENAMED:
         assert not path.exists()
         assert (tmp_path / "windows.ndjson.1").stat().st_size <= MAX_BYTES
-    resumed = StoredAgent(tmp_path, SETTINGS, records(), max_bytes=MAX_BYTES, keep=KEEP)
+    resumed = StoredAgent(tmp_path, settings(kind), records(kind), max_bytes=MAX_BYTES, keep=KEEP)
     assert resumed.run(PATIENCE_SECONDS)
-    assert_adds_up(resumed.agent.view(), sent=SENT)
+    assert_adds_up(resumed.agent.view(), sent=len(records(kind)) - 1)  # without the marker of the end
     files = files_of(str(path), KEEP)
     assert len(files) > 5
     assert b"".join(file.read_bytes() for file in reversed(files)) == expected
@@ -78,13 +82,13 @@ def test_a_crash_around_the_renaming_of_a_full_file_changes_no_byte_of_all_files
 
 @pytest.mark.parametrize("point", sorted(set(CrashPoint) - {CrashPoint.RENAMED}))
 def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
-    tmp_path: Path, expected: bytes, point: CrashPoint
+    tmp_path: Path, kind: str, expected: bytes, point: CrashPoint
 ) -> None:
-    die(tmp_path, point)
+    die(tmp_path, kind, point)
     check_what_stands(tmp_path, point)
-    resumed = StoredAgent(tmp_path, SETTINGS, records())
+    resumed = StoredAgent(tmp_path, settings(kind), records(kind))
     assert resumed.run(PATIENCE_SECONDS)
-    assert_adds_up(resumed.agent.view(), sent=SENT)
+    assert_adds_up(resumed.agent.view(), sent=len(records(kind)) - 1)  # without the marker of the end
     assert resumed.path.read_bytes() == expected
 
 

@@ -7,8 +7,18 @@ from tests.faults.kills import compare
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize(("max_bytes", "decoders"), [(None, 0), (20_000, 0), (None, 2)])
-def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_path, max_bytes, decoders):
+@pytest.mark.parametrize(
+    ("max_bytes", "decoders", "kind"),
+    [
+        (None, 0, "classification"),
+        (20_000, 0, "classification"),
+        (None, 2, "classification"),
+        (None, 0, "regression"),
+    ],
+)
+def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(
+    tmp_path, max_bytes, decoders, kind
+):
     result = compare(
         tmp_path,
         records=60_000,
@@ -18,6 +28,7 @@ def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_p
         every=0.05,
         max_bytes=max_bytes,
         decoders=decoders,
+        kind=kind,
     )
     assert result.equal
     assert result.windows > 200

@@ -29,10 +29,12 @@ from monitor.store.schema import MIGRATIONS, VERSION
 from monitor.store.store import FILE, copy_store
 from tests.accounting import assert_adds_up
 from tests.engine.test_engine import stream as records_of
+from tests.numbers import as_numbers, rig_of_numbers
 from tests.plain_state import same
 from tests.services.postgres_server import PASSWORD, PostgresServer
 from tests.streams import Record, Rig, answers, lines, task
 
+KINDS = ("classification", "regression")
 IDS = ["erm-1700000000-3", "erm-1700000000-50", "early-1", "absent"]
 DAMAGED = r"is damaged \(.*\); (put a backup in its place|restore a backup), or "
 BLOBS = {"part": "state", "ring_rows": "rows", "ring_changes": "rows"}
@@ -147,11 +149,16 @@ def save(store: StateStore, rig: Rig, records: list) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("small", [False, True])
-def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(place, every, small):
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(place, every, small, kind):
     labels = {"max_answers": 1000, "max_waiting": 1000} if small else {}
-    settings = task(labels=labels, groups=["region"], reference={"first_windows": 5})
     records = records_of(n=1200) + answers(np.random.default_rng(3), 300, "new", groups={"region": "eu"})
-    whole, killed = Rig(settings), Rig(settings)
+    if kind == "regression":
+        records = as_numbers(records)
+        whole, killed = (rig_of_numbers(labels=labels, groups=["region"]) for _ in range(2))
+    else:
+        settings = task(labels=labels, groups=["region"], reference={"first_windows": 5})
+        whole, killed = Rig(settings), Rig(settings)
     expected, saved, unsaved = [], [], []
     for number, start in enumerate(range(0, len(records), 100)):
         piece = records[start : start + 100]
@@ -342,18 +349,20 @@ def loaded(store: StateStore, rig: Rig) -> Rig:
     from monitor.base.state_changes import assemble
 
     saved = store.load()
-    other = Rig(rig.settings.tasks)
+    other = Rig(rig.settings.tasks, rig.settings.references)
     other.engine = rig.settings.build(assemble(saved.parts, saved.rings))
     return other
 
 
 @pytest.mark.parametrize("steps", [1, 7, 40])
 @pytest.mark.parametrize("saved_before", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_was_forgotten_is_as_if_it_had_never_been_kept(
-    place: Place, steps: int, saved_before: bool
+    place: Place, steps: int, saved_before: bool, kind: str
 ) -> None:
-    rig, store = Rig(task()), place.open()
-    records = stream()
+    store = place.open()
+    rig, convert = (rig_of_numbers(), as_numbers) if kind == "regression" else (Rig(task()), list)
+    records = convert(stream())
     for start in range(0, len(records), steps):
         rig.feed(records[start : start + steps])
         if saved_before:
@@ -375,7 +384,8 @@ def test_what_was_forgotten_is_as_if_it_had_never_been_kept(
     assert other.engine.view() == rig.engine.view()
     assert_adds_up(AgentView(engine=other.engine.view()))
     for one in (rig, other):
-        one.feed([records[3], records[4], {"id": IDS[1], "label": "ok", "time": 1.7e9 + 200}])
+        late = {"id": IDS[1], "label": "ok", "time": 1.7e9 + 200}
+        one.feed([records[3], records[4], *convert([late])])
         (series,) = one.engine.view().series
         assert series.duplicates == 1, "of the one that is still known"
         assert one.engine.view().labels_waiting == {"t": 2}, "early-2, and a label whose answer is gone"
