@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.bench import bench_rivals_drift
+from tests.bench import bench_rivals_regression as regressors
 from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, powered, realised, run_scripts, share_and_width
 from tests.bench.bench_rivals_tables import CHANGED, Judged, accuracies, cases, ours, sums
 from tests.bench.rivals.drift_frames import MOVED, NAMES, SETS
@@ -88,4 +89,29 @@ def test_our_part_of_the_tables_is_near_the_truth_before_the_noise_and_lower_wit
         "6 of 6 before, 0 of 6 with it",
         "the smaller mean error before the noise: ours in 0 rows, NannyML's in 1; the same in 0",
         "the smaller mean error with it: ours in 0 rows, NannyML's in 1; the same in 0",
+    ]
+
+
+@pytest.mark.slow
+def test_our_part_of_the_regressors_is_near_the_truth_before_the_noise_and_alarms_with_it() -> None:
+    case = next(regressors.cases(rows=9000))
+    assert case.name == "flights, linear, sudden"
+    judged = regressors.ours(case)
+    # The deviation of the mean absolute error of 1,500 rows is about 3 %.
+    before = slice(None, CHANGED)
+    assert judged.values[before].mean() == pytest.approx(case.errors[before].mean(), rel=0.1)
+    assert case.errors[CHANGED:].mean() > 2 * case.errors[before].mean()
+    assert (judged.alarms[before].sum(), judged.alarms[CHANGED:].sum()) == (0, CHANGED)
+
+    truth = case.errors
+    values = np.where(np.arange(WINDOWS) < CHANGED, 1.1 * truth, np.nan)
+    mine = regressors.Judged(values, truth, 2 * truth, np.repeat([0, 1], CHANGED), 0.5)
+    theirs = regressors.Judged(1.2 * truth, 1.1 * truth, 1.3 * truth, np.repeat([1, 0], CHANGED), 2.0)
+    libraries = {"ours": {case.name: mine}, "DLE": {case.name: theirs}}
+    assert list(regressors.sums([case], libraries)) == [
+        "windows without an estimate of ours: 6 of 12",
+        "ours  before the noise: error 10.0 %, held 100 %; with it: not known; windows in alarm: 0 of 6 "
+        "before, 6 of 6 with it; 0.50 s a row",
+        "DLE   before the noise: error 20.0 %, held 0 %; with it: not known; where ours is unknown: error "
+        "20.0 %, held 0 %; windows in alarm: 6 of 6 before, 0 of 6 with it; 2.00 s a row",
     ]
