@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import re
-import signal
-import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
 from pathlib import Path
-from typing import Any
 
 from connectors.files import is_pipe
-from monitor.base.collector import tune_collector
-from monitor.base.errors import ClusterError, ConfigError
+from monitor.base.errors import ConfigError
 from monitor.cli.backtest.history import HistoryReplay, HistoryRun, SavedStart, WantedStart
 from monitor.cli.backtest.injecting import InjectedReplay, Model, classes_of
+from monitor.cli.backtest.pool import processes_for, run_jobs
 from monitor.cli.backtest.results import (
+    ACCURACY,
     MONTH_SECONDS,
     WAYS,
     BacktestDocument,
@@ -34,8 +27,8 @@ from monitor.cli.backtest.results import (
     delays_of,
     false_alarms_predicted,
 )
+from monitor.cli.backtest.scratch import scratch_folder
 from monitor.cli.backtest.signals import SignalLog
-from monitor.cli.process import cores, one_heap
 from monitor.cli.replay import check_files, chunks_of, unused_of
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
@@ -50,10 +43,8 @@ from monitor.stats.drops import chance, replaced_share
 FEWEST_WINDOWS = 20
 """The least number of windows after the reference: five for each quarter, at whose ends drops begin."""
 
-_ACCURACY = "accuracy"
 DEFAULT_DROPS = (1.0, 3.0, 5.0)
 DEFAULT_STARTS = ("25%", "50%", "75%")
-_BYTES_WORTH_PROCESSES = 4 << 20
 _MOST_SEED = (1 << 32) - 1
 _MODELS_NAMED = 4  # in a note
 _PER_CENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
@@ -118,7 +109,7 @@ def backtest(options: BacktestOptions) -> Backtest:
     config = load_config(options.config)
     tasks = _tasks_with_accuracy(config)
     if not tasks:
-        without = [name for name, task in config.scored_tasks.items() if task.share == _ACCURACY]
+        without = [name for name, task in config.scored_tasks.items() if task.share == ACCURACY]
         add = f"accuracy to tasks.{without[0]}.metrics" if without else "a task with scores or confidences"
         raise ConfigError(f"{options.config}: no task has an accuracy, which a backtest lowers; add {add}")
     if pipe := next(filter(is_pipe, options.files), None):
@@ -126,13 +117,13 @@ def backtest(options: BacktestOptions) -> Backtest:
     check_files(options.files, Path())
     trial = ReferenceTrial(config)
     settings = trial.engine_settings(event_time=True)
-    with tempfile.TemporaryDirectory(prefix="blindsight-backtest-") as folder:
-        history = HistoryReplay(config, settings, options.files, wanted, tasks, Path(folder))
+    with scratch_folder() as folder:
+        history = HistoryReplay(config, settings, options.files, wanted, tasks, folder)
         history.run()
         _refuse_short(tasks, history)
         _refuse_early(tasks, history, wanted)
         jobs = _jobs(options, config, settings, history, drops)
-        detections = _injected(jobs, _processes(options))
+        detections = _injected(jobs, processes_for(options.files, options.processes))
     run = history.runs[history.labels > 0]
     return Backtest(_document(config, history, detections, _rates(trial)), run)
 
@@ -149,7 +140,7 @@ def _checked_drops(drops: Sequence[float]) -> list[float]:
 def _tasks_with_accuracy(config: Config) -> dict[str, Task]:
     """Return the tasks whose accuracy is estimated."""
     tasks = config.scored_tasks
-    return {n: task for n, task in tasks.items() if task.share == _ACCURACY and _ACCURACY in task.metrics}
+    return {n: task for n, task in tasks.items() if task.share == ACCURACY and ACCURACY in task.metrics}
 
 
 def _checked_starts(texts: Sequence[str]) -> list[WantedStart]:
@@ -294,37 +285,10 @@ def _shares(config: Config, logs: Mapping[Model, SignalLog], drop: float) -> dic
     return shares
 
 
-def _processes(options: BacktestOptions) -> int:
-    if options.processes is not None:
-        if not 1 <= options.processes <= 1024:
-            raise ConfigError(
-                f"--processes: expected 1 to 1024, got {options.processes}; leave it out for as many as "
-                "there are cores"
-            )
-        return options.processes
-    return cores() if sum(path.stat().st_size for path in options.files) >= _BYTES_WORTH_PROCESSES else 1
-
-
 def _injected(jobs: Sequence[InjectionJob], processes: int) -> list[Detection]:
-    """Run the jobs, in this process or in several, and return their outcomes in a fixed order."""
+    """Run the jobs, and return their outcomes in a fixed order."""
     number = {job.start.point.name: job.start.point.number for job in jobs}
-    if processes == 1:
-        detections = [each for job in jobs for each in replay_injected(job)]
-    else:
-        method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
-        context: Any = get_context(method)
-        with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin_process) as pool:
-            try:
-                detections = [each for several in pool.map(replay_injected, jobs) for each in several]
-            except BrokenProcessPool as error:
-                raise ClusterError(
-                    "a process of the backtest ended before its work was complete; perhaps it needed too "
-                    "much memory: run it again with --processes 1"
-                ) from error
-            except BaseException:
-                for process in active_children():  # the executor would wait for the end of their replays
-                    process.kill()
-                raise
+    detections = [each for several in run_jobs(replay_injected, jobs, processes) for each in several]
     return sorted(
         detections,
         key=lambda each: (
@@ -336,21 +300,6 @@ def _injected(jobs: Sequence[InjectionJob], processes: int) -> list[Detection]:
             number[each.start],
         ),
     )
-
-
-def _begin_process() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    one_heap()
-    tune_collector()
-
-
-def _end_with_parent() -> None:
-    """End this process when the main one was killed. Its queue would not say so, as all workers hold it."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def replay_injected(job: InjectionJob) -> list[Detection]:
@@ -426,7 +375,7 @@ def _notes(config: Config, history: HistoryReplay, detections: Sequence[Detectio
         others = "so drops were injected into the other tasks only"
         if name in tasks and name not in known:
             yield f"tasks.{name} has no window whose accuracy a chart judges, {others}."
-        elif name not in tasks and task.share == _ACCURACY:
+        elif name not in tasks and task.share == ACCURACY:
             yield f"tasks.{name} has no accuracy in its metrics, {others}."
         elif name not in tasks:
             yield f"tasks.{name} has no accuracy, {others}."

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+ACCURACY = "accuracy"
 MONTH_SECONDS = 30.4375 * 86_400.0
 
 

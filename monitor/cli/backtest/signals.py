@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from monitor.base.results import Estimate
+from monitor.cli.backtest.results import ACCURACY
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
 
 LABELS = "labels contradict the estimate"
-
-_ACCURACY = "accuracy"
 
 
 def signals_of(report: WindowReport) -> frozenset[str]:
@@ -72,8 +71,8 @@ class SignalLog:
             self.first_time = report.end_time
         self.windows += 1
         self.last_time = report.end_time
-        judged = next((chart.estimator for chart in report.charts if chart.metric == _ACCURACY), None)
-        estimate = judged and leading_estimate(report.estimates, _ACCURACY, judged)
+        judged = next((chart.estimator for chart in report.charts if chart.metric == ACCURACY), None)
+        estimate = judged and leading_estimate(report.estimates, ACCURACY, judged)
         if estimate and isinstance(estimate.result, Estimate):
             self._accuracy += estimate.result.value
             self._estimates += 1
