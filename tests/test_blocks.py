@@ -75,6 +75,7 @@ RUN_BY = {
         "docs/serving/stacks.md",
         "from blindsight_client import Client\n\nclient",
     ): "tests/connectors/formats/test_stacks.py",
+    ("docs/reading-the-chart.md", "$ blindsight"): "tests/fidelity/test_backtest.py",
     ("docs/scale.md", "Python 3"): "tests/deploy/test_sizing.py",
     ("docs/tutorials/first-alarm.md", "import json"): "tests/test_tutorials.py",
     ("docs/tutorials/first-alarm.md", "true accuracy"): "tests/test_tutorials.py",

@@ -950,3 +950,4 @@ def _summary(contents: _Contents, out: Path, reference: Path | None, problem: st
     files = " ".join(str(each.path) for each in (contents.predictions, contents.labels) if each is not None)
     yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"
     yield f"How soon its charts see a drop: blindsight backtest {out} {files}"
+    yield "Whether they saw an incident of the past: add --incident START END"

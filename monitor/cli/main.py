@@ -212,6 +212,13 @@ def backtest(
             help="Where drops begin: a time, or a share of the files; default 25%, 50% and 75%.",
         ),
     ] = None,
+    incident: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="START END",
+            help="No drops: was this period seen, when, and what would have seen it sooner?",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for a report and a picture.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other wrong answers.")] = 0,
     processes: Annotated[
@@ -222,15 +229,13 @@ def backtest(
     """Replay files with injected drops of accuracy: how soon are they detected, how many alarms are false."""
     from monitor.base.collector import tune_collector
     from monitor.cli.backtest.backtest import DEFAULT_DROPS, DEFAULT_STARTS, BacktestOptions
-    from monitor.cli.backtest.backtest import backtest as run_backtest
-    from monitor.cli.backtest.screen import print_backtest, write_files
+    from monitor.cli.backtest.screen import run_and_print
     from monitor.cli.process import trim_heap
 
     tune_collector()
     trim_heap()
-    options = BacktestOptions(config, files, drop or DEFAULT_DROPS, at or DEFAULT_STARTS, seed, processes)
-    done = run_backtest(options)
-    print_backtest(done if out is None else write_files(done, out), as_json)
+    points = drop or DEFAULT_DROPS, at or DEFAULT_STARTS
+    run_and_print(BacktestOptions(config, files, *points, seed, processes, incident), out, as_json)
 
 
 @command()
@@ -273,6 +278,7 @@ def check(config: ConfigPath, as_json: AsJson = False) -> None:
         typer.echo(render(report))
         if report.charts:
             typer.echo(f"How soon they see a drop in your history: blindsight backtest {config} FILE…")
+            typer.echo("Whether they saw an incident of the past: add --incident START END")
 
 
 @command()

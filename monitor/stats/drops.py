@@ -82,12 +82,12 @@ def replaced_labels(labels: Ints, keys: Keys, share: float, classes: int, seed: 
     >>> round(float(after.mean()), 2)  # half of the replaced labels are of the same class again
     0.05
     """
-    pick, draw = (_uniform(keys, 2 * seed + part) for part in (0, 1))
+    pick, draw = (uniform(keys, 2 * seed + part) for part in (0, 1))
     classes_drawn = np.full(len(labels), _WRONG) if classes == 1 else (draw * classes).astype(np.int64)
     return np.where((labels >= 0) & (pick < share), classes_drawn, labels)
 
 
-def _uniform(keys: Keys, stream: int) -> Floats:
+def uniform(keys: Keys, stream: int) -> Floats:
     """Return a number in [0, 1) for each key; streams of another number are independent."""
     salt = mix(np.array([stream + 1], dtype=np.uint64))[0]
     numbers: Floats = (mix(mix(keys ^ salt)) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,32 +1,41 @@
 """A backtest's delays on the demo's flights, and the false alarms that `check` predicts beside a backtest's.
 
-    python -m tests.fidelity.backtest [flights] [quiet]
+    python -m tests.fidelity.backtest [flights] [incident] [quiet]
 
 `flights`: two of the demo's models of "arrives more than 15 minutes late", April to December 2013, calibrated
 on the held-out days of January to March, windows of 500. Labels of 5 % of the flights come three hours after
 landing. A drop of five points begins at each of the shares 5 %, 10 %, …, 95 % of the stream. The ideal test
 knows the accuracy before and after the drop; it needs ln 20 / Kullback-Leibler divergence labels on average.
 
+`incident`: the output of `backtest --incident` for the incident of the demo, 16 to 21 July 2013.
+
 `quiet`: simulated streams without a change; the charts of the accuracy have an ARL0 of 100 windows.
 """
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
 
 from monitor.cli.backtest.backtest import BacktestOptions, backtest
+from monitor.cli.backtest.incident import backtest_incident
+from monitor.cli.backtest.incident_text import print_incident
 from monitor.cli.backtest.results import BacktestDocument, Detection
+from monitor.cli.demo.incident import prepare_incident
 from monitor.cli.demo.stream import prepare, stamps, write_lines
+from monitor.cli.series_table import WIDE
 from tests.daemon import configuration, ndjson, write_configuration
 from tests.fidelity.labels_help import ideal
 from tests.harness import run
 from tests.streams import Record, answers
 
 MODELS = ("logistic", "boosting")
+INCIDENT = "2013-07-16T04:00Z", "2013-07-22T04:00Z"
 DROP = 5.0
 SHARE = 0.05
 WITHIN = 2
@@ -89,6 +98,19 @@ def _line(cases: Sequence[Detection], known: bool, labelled: bool, accuracy: flo
     return words
 
 
+def incident() -> Iterator[str]:
+    """Yield what `backtest --incident` prints for the incident of the demo."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = prepare_incident(Path(folder) / "demo")
+        options = BacktestOptions(str(files.config), [files.stream], incident=INCIDENT)
+        document = backtest_incident(options, lambda words: None).document
+    assert document.incident is not None
+    console = Console(file=io.StringIO(), width=WIDE)
+    print_incident(console, document, document.incident)
+    assert isinstance(console.file, io.StringIO)
+    yield "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+
 def quiet(streams: int = 6, windows: int = 1000) -> Iterator[str]:
     """Yield the false signals of simulated streams without a change, and those that `check` predicts."""
     alarms, better, predicted, judged = 0, 0, 0.0, 0
@@ -118,4 +140,4 @@ def quiet(streams: int = 6, windows: int = 1000) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run({"flights": flights, "quiet": quiet})
+    run({"flights": flights, "incident": incident, "quiet": quiet})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 
-from tests.fidelity.backtest import flights
-from tests.harness import kept
+from tests.fidelity.backtest import INCIDENT, flights, incident
+from tests.harness import ROOT, kept
+from tests.recipes.page import blocks
 
 
 def test_the_kept_drops_that_the_model_knows_are_detected_soon_and_the_others_with_few_labels() -> None:
@@ -21,3 +23,12 @@ def test_the_kept_drops_that_the_model_knows_are_detected_soon_and_the_others_wi
     assert soon["knows", "5 % labels"] >= 0.5
     (ratio,) = re.findall(r"^model does not know.*: (\d+\.\d+)$", text, re.MULTILINE)
     assert 1 <= float(ratio) <= 1.75
+
+
+def test_the_page_shows_the_kept_output_for_the_incident_of_the_demo() -> None:
+    page = ROOT / "docs" / "reading-the-chart.md"
+    (shown,) = (block.text for block in blocks(page) if block.text.startswith("$ blindsight"))
+    command, _, output = shown.partition("\n")
+    assert command.endswith(f"--incident {' '.join(INCIDENT)}")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.OutputChecker().check_output(output, kept(incident, "incident"), flags)

@@ -67,6 +67,8 @@ class BacktestOptions:
         0 to 4,294,967,295.
     processes : int or None
         The number of processes; by default the number of cores, or one for small files.
+    incident : tuple of str or None
+        The start and the end of an incident: see `backtest_incident`.
     """
 
     config: str
@@ -75,6 +77,7 @@ class BacktestOptions:
     starts: Sequence[str] = DEFAULT_STARTS
     seed: int = 0
     processes: int | None = None
+    incident: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +107,13 @@ def backtest(options: BacktestOptions) -> Backtest:
     """
     drops = _checked_drops(options.drops)
     wanted = _checked_starts(options.starts)
-    if not 0 <= options.seed <= _MOST_SEED:
-        raise ConfigError(f"--seed: expected 0 to {_MOST_SEED}, got {options.seed}; give another number")
     config = load_config(options.config)
     tasks = _tasks_with_accuracy(config)
     if not tasks:
         without = [name for name, task in config.scored_tasks.items() if task.share == ACCURACY]
         add = f"accuracy to tasks.{without[0]}.metrics" if without else "a task with scores or confidences"
         raise ConfigError(f"{options.config}: no task has an accuracy, which a backtest lowers; add {add}")
-    if pipe := next(filter(is_pipe, options.files), None):
-        raise ConfigError(f"{pipe} is a pipe, which can be read only once; give files, which are read again")
-    check_files(options.files, Path())
+    check_inputs(options)
     trial = ReferenceTrial(config)
     settings = trial.engine_settings(event_time=True)
     with scratch_folder() as folder:
@@ -125,7 +124,16 @@ def backtest(options: BacktestOptions) -> Backtest:
         jobs = _jobs(options, config, settings, history, drops)
         detections = _injected(jobs, processes_for(options.files, options.processes))
     run = history.runs[history.labels > 0]
-    return Backtest(_document(config, history, detections, _rates(trial)), run)
+    return Backtest(_document(config, history, detections, trial.report.rates), run)
+
+
+def check_inputs(options: BacktestOptions) -> None:
+    """Raise ConfigError if the files cannot be read several times, or if the seed is out of range."""
+    if not 0 <= options.seed <= _MOST_SEED:
+        raise ConfigError(f"--seed: expected 0 to {_MOST_SEED}, got {options.seed}; give another number")
+    if pipe := next(filter(is_pipe, options.files), None):
+        raise ConfigError(f"{pipe} is a pipe, which can be read only once; give files, which are read again")
+    check_files(options.files, Path())
 
 
 def _checked_drops(drops: Sequence[float]) -> list[float]:
@@ -325,22 +333,12 @@ def replay_injected(job: InjectionJob) -> list[Detection]:
     return replay.detections
 
 
-def _rates(trial: ReferenceTrial) -> dict[tuple[str, str | None], float]:
-    """Return the false alarms per window that `check` predicts for all charts of each model together."""
-    rates: dict[tuple[str, str | None], float] = {}
-    for chart in trial.report.charts:
-        place = chart.task, chart.model
-        rates[place] = rates.get(place, 0.0) + chart.false_alarms_per_window
-    return rates
-
-
 def _document(
     config: Config,
     history: HistoryReplay,
     detections: Sequence[Detection],
     rates: Mapping[tuple[str, str | None], float],
 ) -> BacktestDocument:
-    run, bare = history.runs[history.labels > 0], history.runs[False]
     counted = {each.start for each in detections}
     return BacktestDocument(
         starts=[
@@ -352,13 +350,10 @@ def _document(
             for start in sorted(history.starts, key=lambda each: each.point.record)
             if start.point.name in counted
         ],
-        history=[
-            _history_outcome(model, log, run, bare, rates)
-            for model, log in sorted(run.signals.items())
-            if log.windows
-        ],
+        history=history_outcomes(history, rates),
         delays=delays_of(detections),
         detections=list(detections),
+        incident=None,
         picture=None,
         page=None,
         notes=list(_notes(config, history, detections)),
@@ -421,6 +416,18 @@ def _named(models: Sequence[Model]) -> str:
     """Return the names of the first models, and the number of the others."""
     names = ", ".join(f"{task}/{model}" for task, model in models[:_MODELS_NAMED])
     return f"{names} and {more:,} more" if (more := len(models) - _MODELS_NAMED) > 0 else names
+
+
+def history_outcomes(
+    history: HistoryReplay, rates: Mapping[tuple[str, str | None], float]
+) -> list[HistoryOutcome]:
+    """Return the alarms of each model with judged windows; `rates` are those of `check`."""
+    run, bare = history.runs[history.labels > 0], history.runs[False]
+    return [
+        _history_outcome(model, log, run, bare, rates)
+        for model, log in sorted(run.signals.items())
+        if log.windows
+    ]
 
 
 def _history_outcome(

@@ -11,18 +11,27 @@ import numpy as np
 
 from monitor.base.records import NO_ID, Batch, Chunk, Ints, Keys, LabelBatch, mix
 from monitor.cli.backtest.results import Detection, Injection, Outcome
-from monitor.cli.backtest.signals import SignalLog, signals_of
+from monitor.cli.backtest.signals import SignalLog, signals_of, statement_of
 from monitor.config.task import Task
 from monitor.engine.engine import Engine, EngineSettings, EngineState
 from monitor.engine.labels.columns import answer_keys, model_code
 from monitor.engine.report_order import OrderedReport
 from monitor.engine.windows import LAST
-from monitor.export.page.windows import series_view
-from monitor.reports.statements import describe
 from monitor.reports.window_report import WindowReport, rfc3339
-from monitor.stats.drops import Lowering, replaced_labels
+from monitor.stats.drops import Lowering, replaced_labels, uniform
 
 _HOUR = 3600.0
+_LABEL_COLUMNS = (
+    "key",
+    "label",
+    "model",
+    "time",
+    "probability",
+    "order",
+    "draw",
+    "first_row",
+    "numbers",
+)
 _POSITIONS = np.uint64(0x9E3779B97F4A7C15)  # answers without an id draw by their position in the stream
 
 
@@ -47,6 +56,42 @@ def models_with_baseline(state: EngineState) -> frozenset[Model]:
         for model, group, series in of_task.series
         if not group and series.judge is not None and series.judge.charts
     )
+
+
+def with_share_of_labels(chunk: Chunk, record: int, share: float, seed: int) -> Chunk:
+    """Return a chunk with a random share of its labels; the positions of its records do not change.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    record : int
+        The number of the chunk's first record in the stream.
+    share : float
+        0 to 1. The labels of a smaller share are among those of a larger share.
+    seed : int
+    """
+    if share == 0:
+        return without_labels(chunk)
+    if share == 1:
+        return chunk
+    batches = [
+        replace(batch, label=np.where(uniform(_draw_keys(batch, record), seed) < share, batch.label, -1))
+        for batch in chunk.batches
+    ]
+    labels = [_labels_where(each, uniform(each.key, seed) < share) for each in chunk.labels]
+    return replace(chunk, batches=tuple(batches), labels=tuple(labels))
+
+
+def _draw_keys(batch: Batch, record: int) -> Keys:
+    """Return the keys by which the labels of answers are drawn, (n,)."""
+    positions = mix((record + batch.order).astype(np.uint64) ^ _POSITIONS)
+    keys: Keys = np.where(batch.key == NO_ID, positions, batch.key)
+    return keys
+
+
+def _labels_where(labels: LabelBatch, rows: np.ndarray) -> LabelBatch:
+    columns = {name: getattr(labels, name)[rows] for name in _LABEL_COLUMNS}
+    return replace(labels, **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +177,7 @@ class Injector:
                     scores[rows] = lowering(scores[rows], batch.predicted[rows])
         label = np.full(len(batch), -1)
         if self._injection.labelled:
-            positions = mix((record + batch.order).astype(np.uint64) ^ _POSITIONS)
-            keys = np.where(batch.key == NO_ID, positions, batch.key)
+            keys = _draw_keys(batch, record)
             label = replaced_labels(batch.label, keys, self._shares[batch.task], classes_of(task), self._seed)
         return replace(batch, scores=scores, label=label)
 
@@ -284,8 +328,7 @@ class InjectedReplay:
     ) -> Detection:
         point, hours, fact = self._point, None, ""
         if report is not None:
-            on = {chart.metric: report.end_time for chart in report.charts if chart.verdict.out_of_control}
-            fact = describe(series_view(report, report.window + 1, on, report.attributions)).fact
+            fact = statement_of(report).fact
             hours = max(report.end_time - point.time, 0.0) / _HOUR if point.timed else None
         return Detection(
             task=model.task,

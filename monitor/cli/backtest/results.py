@@ -134,6 +134,73 @@ class DropStart(msgspec.Struct, frozen=True, kw_only=True):
     record: Annotated[int, Meta(description="Number of answers and labels before the drop.")]
 
 
+Sight = Literal["seen", "missed", "alarm_before", "no_baseline", "no_answers"]
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """The first alarm of one model or its groups that begins in the incident, as configured."""
+
+    task: str
+    model: str
+    outcome: Annotated[
+        Sight,
+        Meta(
+            description="alarm_before: an alarm was on before, and no other began. no_baseline: the incident "
+            "begins in the first windows, which become the baseline."
+        ),
+    ]
+    time: Annotated[str | None, Meta(description="The end of the window of the alarm.")]
+    windows: Annotated[int | None, Meta(description="Windows of the incident until then.")]
+    hours: Annotated[float | None, Meta(description="Hours since the start of the incident.")]
+    signals: Annotated[list[str], Meta(description="What was raised, with the group.")]
+    later: Annotated[list[str], Meta(description="What was raised later in the incident.")]
+    fact: Annotated[str, Meta(description="The sentence of the alarm.")]
+    cause: Annotated[str, Meta(description="The parts and features of the largest change; may be empty.")]
+
+
+class SettingOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The alarms of one task in one replay of the history, with other settings."""
+
+    task: str
+    today: Annotated[bool, Meta(description="Whether these are the settings of the configuration.")]
+    window_size: int
+    chart: str
+    label_share: Annotated[float, Meta(description="The share of the files' labels that the agent gets.")]
+    labels_a_day: Annotated[float, Meta(description="Labels of all tasks a day.")]
+    changes: Annotated[int, Meta(description="Number of changes of the configuration.")]
+    refused: Annotated[str, Meta(description="Why the settings cannot be used; empty if they can.")]
+    models: Annotated[int, Meta(description="Models with answers in the incident.")]
+    seen: Annotated[int, Meta(description="Models in which an alarm begins in the incident.")]
+    hours: Annotated[float | None, Meta(description="Hours until the first alarm; null if missed.")]
+    windows: Annotated[int | None, Meta(description="Windows of the incident until then.")]
+    signals: Annotated[list[str], Meta(description="What was raised first.")]
+    other_alarms: Annotated[int, Meta(description="Alarms that begin outside of the incident.")]
+    other_alarms_a_month: float | None
+    predicted: Annotated[
+        float | None, Meta(description="False signals outside of the incident that `check` predicts.")
+    ]
+
+
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a task that see the incident sooner, without more alarms outside of it."""
+
+    task: str
+    reason: Annotated[str, Meta(description="What they would have changed, or why nothing is better.")]
+    configuration: Annotated[
+        str | None, Meta(description="The sections to replace, as YAML; null if nothing is better.")
+    ]
+
+
+class IncidentOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The alarms of an incident, as configured and with other settings, and the recommended configuration."""
+
+    start: str
+    end: str
+    sightings: list[Sighting]
+    settings: list[SettingOutcome]
+    recommendations: list[Recommendation]
+
+
 class BacktestDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `backtest --json`."""
 
@@ -141,6 +208,9 @@ class BacktestDocument(msgspec.Struct, frozen=True, kw_only=True):
     history: list[HistoryOutcome]
     delays: list[Delay]
     detections: list[Detection]
+    incident: Annotated[
+        IncidentOutcome | None, Meta(description="The outcome of --incident, without drops; else null.")
+    ]
     picture: Annotated[str | None, Meta(description="The picture of the delays.")]
     page: Annotated[str | None, Meta(description="The report as HTML.")]
     notes: list[str]

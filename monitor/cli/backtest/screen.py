@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from rich.text import Text
 
 from monitor.base.errors import ConfigError, SinkError
 from monitor.cli import series_table
-from monitor.cli.backtest.backtest import Backtest
+from monitor.cli.backtest.backtest import Backtest, BacktestOptions, backtest
+from monitor.cli.backtest.incident import backtest_incident
+from monitor.cli.backtest.incident_text import print_incident, sections_of
 from monitor.cli.backtest.results import (
     BacktestDocument,
     Delay,
@@ -34,6 +37,15 @@ _MODELS_SHOWN = 4
 _DATES_SHOWN = 3
 
 
+def run_and_print(options: BacktestOptions, out: Path | None, as_json: bool) -> None:
+    """Run a backtest of drops or of an incident, and print the results; write files if there is a folder."""
+    if options.incident is None:
+        done = backtest(options)
+    else:
+        done = backtest_incident(options, lambda words: print(words, file=sys.stderr))
+    print_backtest(done if out is None else write_files(done, out), as_json)
+
+
 def print_backtest(done: Backtest, as_json: bool) -> None:
     """Print the results, as text or as a JSON document."""
     document = done.document
@@ -41,13 +53,16 @@ def print_backtest(done: Backtest, as_json: bool) -> None:
         print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
         return
     console = series_table.output()
+    if document.incident is not None:
+        print_incident(console, document, document.incident)
+        return
     console.print(_table(document, console.width))
     for line in _lines(document):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def write_files(done: Backtest, out: Path) -> Backtest:
-    """Write the picture and the report to a folder, and return the results with their paths.
+    """Write the report, and the picture of drops, to a folder, and return the results with their paths.
 
     Raises
     ------
@@ -56,22 +71,29 @@ def write_files(done: Backtest, out: Path) -> Backtest:
     SinkError
         A file cannot be written.
     """
-    picture = delays_svg("Windows until a drop of accuracy is detected", _picture_rows(done.document))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out: {cannot_write(str(out), error)}") from error
-    try:
-        (out / PICTURE).write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise SinkError(cannot_write(str(out / PICTURE), error)) from error
-    tables = _sections(done.document)
-    period = done.history.period
+    document = done.document
+    if document.incident is None:
+        more, picture = _with_picture(document, out / PICTURE), str(out / PICTURE)
+    else:
+        more, picture = sections_of(document.incident), None
     engine = done.history.engine
-    page = period.html(engine.labelled(), [engine.view()], more=tables + Markup(picture))
-    write_report(out / PAGE, page)
-    paths = {"picture": str(out / PICTURE), "page": str(out / PAGE)}
-    return Backtest(msgspec.structs.replace(done.document, **paths), done.history)
+    write_report(out / PAGE, done.history.period.html(engine.labelled(), [engine.view()], more=more))
+    document = msgspec.structs.replace(document, picture=picture, page=str(out / PAGE))
+    return Backtest(document, done.history)
+
+
+def _with_picture(document: BacktestDocument, path: Path) -> Markup:
+    """Write the picture of the delays, and return it with the tables of the report."""
+    picture = delays_svg("Windows until a drop of accuracy is detected", _picture_rows(document))
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise SinkError(cannot_write(str(path), error)) from error
+    return _sections(document) + Markup(picture)
 
 
 def _table(document: BacktestDocument, width: int) -> Table:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from monitor.base.results import Estimate
 from monitor.cli.backtest.results import ACCURACY
+from monitor.export.page.windows import series_view
+from monitor.reports.statements import Statement, describe
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -30,6 +32,12 @@ def _signals(report: WindowReport) -> Iterator[str]:
             yield f"objective of {objective.metric}"
     if report.trust is not None:
         yield LABELS
+
+
+def statement_of(report: WindowReport) -> Statement:
+    """Return what the page says of a model or group at the end of a window."""
+    on = {chart.metric: report.end_time for chart in report.charts if chart.verdict.out_of_control}
+    return describe(series_view(report, report.window + 1, on, report.attributions))
 
 
 @dataclass(slots=True)

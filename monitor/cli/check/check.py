@@ -109,6 +109,15 @@ class CheckReport:
     calibrations: tuple[str, ...] = ()
 
     @property
+    def rates(self) -> dict[tuple[str, str | None], float]:
+        """The false alarms per window of all charts of a model together, by task and `ChartRate.model`."""
+        rates: dict[tuple[str, str | None], float] = {}
+        for chart in self.charts:
+            place = chart.task, chart.model
+            rates[place] = rates.get(place, 0.0) + chart.false_alarms_per_window
+        return rates
+
+    @property
     def false_alarms_per_week(self) -> float | None:
         """The expected number of false alarms per week, summed over the charts of models with known traffic.
 

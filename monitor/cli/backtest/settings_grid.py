@@ -1,0 +1,326 @@
+"""The settings that a backtest tries on an incident, and the replay of the history with each of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitor.base.errors import ConfigError
+from monitor.base.registry import CHARTS
+from monitor.cli.backtest.injecting import Model, with_share_of_labels
+from monitor.cli.backtest.signals import signals_of, statement_of
+from monitor.cli.check.calibrations import References
+from monitor.cli.replay import chunks_of
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.chart import FalseAlarmBudget
+from monitor.config.file import config_from
+from monitor.config.root import Config
+from monitor.config.task import Task
+from monitor.reports.attribution import Attribution, sentence
+from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.limits import DEFAULT_ARL0, HIGHEST_ARL0, LOWEST_ARL0
+
+_FACTORS = (1.0, 0.5, 2.0)
+_KINDS = ("shewhart", "ewma", "cusum")
+_LABEL_SHARES = (1.0, 0.25, 0.0)
+
+Series = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A change of the configuration and of the labels.
+
+    Parameters
+    ----------
+    factor : float
+        The size of windows, as a multiple of today's.
+    kind : str or None
+        The kind of chart; None for today's kind.
+    share : float
+        The share of the files' labels that the agent gets, 0 to 1.
+    """
+
+    factor: float = 1.0
+    kind: str | None = None
+    share: float = 1.0
+
+    @property
+    def changes(self) -> int:
+        """The number of changes of the configuration."""
+        return (self.factor != 1) + (self.kind is not None)
+
+
+def settings_of(config: Config, labelled: bool) -> list[Setting]:
+    """Return the settings to try, of which the first is today's.
+
+    Parameters
+    ----------
+    config : Config
+    labelled : bool
+        Whether the files have labels.
+    """
+    present = {task.chart.kind for task in config.scored_tasks.values() if task.chart.sigmas is None}
+    only = next(iter(present)) if len(present) == 1 else None
+    kinds = [None, *(kind for kind in _KINDS if present and kind != only)]
+    shares = _LABEL_SHARES if labelled else _LABEL_SHARES[:1]
+    return [Setting(factor, kind, share) for share in shares for factor in _FACTORS for kind in kinds]
+
+
+def changed_task(task: Task, setting: Setting) -> dict[str, Any]:
+    """Return the sections `window` and `chart` of a task with a setting.
+
+    Windows of twice the size last twice as long before they close early, and the charts have half the ARL0 in
+    windows, so that they promise as many false alarms a month as today's. With `sigmas`, the kind of chart
+    stays, as limits of another kind in standard deviations promise something else.
+    """
+    window, chart = (
+        section.model_dump(mode="json", exclude_unset=True) for section in (task.window, task.chart)
+    )
+    if setting.factor != 1:
+        size = round(task.window.size * setting.factor)
+        age = task.window.max_age_seconds * setting.factor
+        least = max(round(task.window.min_size * setting.factor), 1)
+        window = {"size": size, "min_size": min(least, size), "max_age_seconds": age}
+    if task.chart.sigmas is not None:
+        return {"window": window, "chart": chart}
+    if setting.factor != 1 and not isinstance(task.chart.arl0, FalseAlarmBudget):
+        arl0 = (task.chart.arl0 or DEFAULT_ARL0) / setting.factor
+        chart["arl0"] = round(min(max(arl0, LOWEST_ARL0), HIGHEST_ARL0), 1)
+    if setting.kind is not None and setting.kind != task.chart.kind:
+        foreign = {key for entry in CHARTS.values() for key in entry.keys} - {*CHARTS[setting.kind].keys}
+        chart = {key: value for key, value in chart.items() if key not in foreign} | {"kind": setting.kind}
+    return {"window": window, "chart": chart}
+
+
+def changed_config(config: Config, setting: Setting) -> Config:
+    """Return the configuration with a setting in each task with scores.
+
+    Raises
+    ------
+    ConfigError
+        A value is out of range.
+    """
+    tasks: dict[str, object] = dict(config.tasks)
+    for name, task in config.scored_tasks.items():
+        tasks[name] = {**task.model_dump(exclude_unset=True), **changed_task(task, setting)}
+    sections = {key: getattr(config, key) for key in config.model_fields_set}
+    return config_from({**sections, "tasks": tasks}, "The changed configuration")
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentAlarm:
+    """An alarm of a model or group.
+
+    Parameters
+    ----------
+    model : Model
+    group : str
+    signals : frozenset of str
+        The signals that are on in this window and were off in the one before.
+    windows : int
+        The number of windows of the series that closed from the start of the incident to this one.
+    time : float
+        The end of the window, seconds since the epoch.
+    fact : str
+    """
+
+    model: Model
+    group: str
+    signals: frozenset[str]
+    windows: int
+    time: float
+    fact: str
+
+
+@dataclass(slots=True)
+class _SeriesLog:
+    """The alarms of one series."""
+
+    on: frozenset[str] = frozenset()
+    on_before: frozenset[str] = frozenset()  # at the end of the last window before the incident
+    windows: int = 0  # in the incident
+    judged: int = 0  # outside of the incident
+    judged_inside: int = 0
+    based: bool = False  # whether a window before the incident was judged
+    others: int = 0
+    change: Attribution | None = None  # the largest in the incident
+
+
+@dataclass(slots=True)
+class IncidentLog:
+    """The alarms of a replay, inside of a period and outside of it.
+
+    A window lies in the period if a part of it does, and an alarm if it begins in such a window.
+
+    Parameters
+    ----------
+    start, end : float
+        Seconds since the epoch.
+
+    Attributes
+    ----------
+    alarms : list of IncidentAlarm
+        The alarms in the period, in the order of time.
+    """
+
+    start: float
+    end: float
+    alarms: list[IncidentAlarm] = field(default_factory=list)
+    _series: dict[Series, _SeriesLog] = field(default_factory=dict)
+    _spans: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, reports: Sequence[WindowReport]) -> None:
+        """Add closed windows and revisions, of which only the former count."""
+        for report in reports:
+            if not report.revision:
+                self._add(report)
+
+    def _add(self, report: WindowReport) -> None:
+        log = self._series.setdefault((report.task, report.model, report.group), _SeriesLog())
+        now = frozenset([*signals_of(report), *_broken(report)])
+        new, log.on = now - log.on, now
+        if report.charts:
+            first, last = self._spans.get(report.task, (report.end_time, report.end_time))
+            self._spans[report.task] = min(first, report.end_time), max(last, report.end_time)
+        if not (report.end_time > self.start and report.start_time < self.end):
+            log.judged += bool(report.charts)
+            log.others += len(new)
+            if report.end_time <= self.start:
+                log.on_before = now
+                log.based |= bool(report.charts)
+            return
+        log.windows += 1
+        log.judged_inside += bool(report.charts)
+        for each in report.attributions:
+            if log.change is None or abs(each.change) > abs(log.change.change):
+                log.change = each
+        if new:
+            model, fact = Model(report.task, report.model), statement_of(report).fact
+            at = log.windows, report.end_time
+            self.alarms.append(IncidentAlarm(model, report.group, new, *at, fact))
+
+    def _log(self, model: Model) -> _SeriesLog:
+        return self._series.get((*model, ""), _SeriesLog())
+
+    def models(self, task: str) -> list[Model]:
+        """Return the models of a task with windows in the period or outside of it."""
+        return sorted({Model(*series[:2]) for series in self._series if series[0] == task})
+
+    def judged_inside(self, model: Model) -> int:
+        """Return the number of the model's windows in the period that charts judged."""
+        return self._log(model).judged_inside
+
+    def answered_inside(self, model: Model) -> bool:
+        """Return whether the model has a window in the period."""
+        return self._log(model).windows > 0
+
+    def based(self, model: Model) -> bool:
+        """Return whether a chart judged a window of the model before the period."""
+        return self._log(model).based
+
+    def cause(self, model: Model) -> str:
+        """Return a sentence on the parts and features of the largest change in the period; ``""`` if none."""
+        change = self._log(model).change
+        return "" if change is None else sentence(change)
+
+    def on_before(self, model: Model) -> frozenset[str]:
+        """Return the signals that were on when the period began."""
+        return self._log(model).on_before
+
+    def others(self, task: str) -> int:
+        """Return the number of alarms of a task's models and groups that began outside of the period."""
+        return sum(log.others for series, log in self._series.items() if series[0] == task)
+
+    def judged(self, task: str) -> Mapping[Series, int]:
+        """Return the number of judged windows outside of the period, by series of a task."""
+        return {series: log.judged for series, log in self._series.items() if series[0] == task}
+
+    def seconds_outside(self, task: str) -> float:
+        """Return the time from the first to the last judged window of a task, without the period."""
+        first, last = self._spans.get(task, (0.0, 0.0))
+        inside = max(min(last, self.end) - max(first, self.start), 0.0)
+        return last - first - inside
+
+
+def _broken(report: WindowReport) -> Iterator[str]:
+    for each in report.broken_features:
+        yield f"feature {each.feature} broken"
+
+
+@dataclass(frozen=True, slots=True)
+class GridJob:
+    """One replay of the history with a setting.
+
+    Parameters
+    ----------
+    config : Config
+    references : References
+    files : tuple of Path
+    setting : Setting
+    start, end : float
+        The incident, seconds since the epoch.
+    seed : int
+    """
+
+    config: Config
+    references: References
+    files: tuple[Path, ...]
+    setting: Setting
+    start: float
+    end: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriedSetting:
+    """The outcome of a replay with a setting.
+
+    Parameters
+    ----------
+    setting : Setting
+    log : IncidentLog
+    rates : mapping of (task, model or None) to float
+        The false alarms per window that `check` predicts.
+    refused : str
+        The reason why the configuration cannot be used; ``""`` if it can.
+    """
+
+    setting: Setting
+    log: IncidentLog
+    rates: Mapping[tuple[str, str | None], float]
+    refused: str = ""
+
+
+def replay_setting(job: GridJob) -> TriedSetting:
+    """Replay the files with a setting."""
+    log = IncidentLog(job.start, job.end)
+    try:
+        with _quiet():  # a setting that lacks a baseline shows in its row
+            config = changed_config(job.config, job.setting)
+            trial = ReferenceTrial(config, references=job.references)
+    except ConfigError as error:
+        return TriedSetting(job.setting, log, {}, str(error))
+    engine = trial.engine_settings(event_time=True).build()
+    record = 0
+    for path in job.files:
+        for chunk, _ in chunks_of(config, path):
+            log.add(engine.absorb(with_share_of_labels(chunk, record, job.setting.share, job.seed), 0.0))
+            record += chunk.answers + chunk.labels_received
+    log.add(engine.finish())
+    return TriedSetting(job.setting, log, trial.report.rates)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("blindsight")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
