@@ -64,6 +64,7 @@ RUN_BY = {
     ("README.md", "import pandas"): "tests/test_readme.py",
     ("README.md", "$ blindsight"): "tests/test_readme.py",
     ("README.md", "8 July"): "tests/cli/demo/test_incident.py",
+    ("docs/alerts.md", "receivers:"): "tests/deploy/test_hooks.py",
     ("docs/arena.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/records.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/commands.md", "$ blindsight"): "tests/test_readme.py",

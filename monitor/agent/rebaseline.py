@@ -56,7 +56,7 @@ def rebaseline(engine: Engine, request: OperatorRequest) -> str:
         raise RequestError(not_there("metric", body.metric, metrics))
     windows = series.rebaseline(body.metric, body.reason, request.time)
     who = ", ".join(filter(None, (series.settings.task_name, body.model, body.group, body.metric)))
-    return f"{who}: a new baseline begins with the next {windows} windows; its alarm is off."
+    return f"{who}: the next {windows} windows complete its new baseline; its alarm is off."
 
 
 def _find(engine: Engine, body: RebaselineRequest) -> Series:

@@ -223,11 +223,20 @@ class Judge:
         """Set the baseline of the labelled accuracy. If it is None, wait for windows of the stream."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
-    def rebaseline(self, metric: str) -> int:
+    def rebaseline(self, metric: str, windows: int) -> int:
         """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
+
+        If a new version of the model has begun a baseline that is not complete, nothing is dropped, and the
+        number is that of the windows that it lacks.
 
         Other metrics and all objectives do not change. The next baseline is made from windows of the stream,
         even if the old one was made from a reference. The request means that the reference no longer holds.
+
+        Parameters
+        ----------
+        metric : str
+        windows : int
+            The number of closed windows of all versions of the model.
 
         Raises
         ------
@@ -235,6 +244,8 @@ class Judge:
             No metric has a baseline yet, so there is nothing to drop.
         """
         if self.warming_up and not self._rebaselining:
+            if windows > self._warmed:
+                return self._settings.baseline_windows - self._warmed % self._settings.baseline_windows
             raise RequestError(
                 f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows "
                 "are closed, so there can be no alarm; wait for the baseline"

@@ -372,7 +372,8 @@ class Series:
         """End a metric's alarm, and make a new baseline from the next windows, beginning with the open one.
 
         Other metrics, objectives and the calibration do not change. The report of the next window mentions
-        the rebaseline. A series stores its newest 20 requests.
+        the rebaseline. A series stores its newest 20 requests. A baseline that a new version of the model has
+        begun goes on, and the request only notes its reason.
 
         Parameters
         ----------
@@ -386,14 +387,14 @@ class Series:
         Returns
         -------
         int
-            The number of windows that make the new baseline.
+            The number of windows that make the new baseline, or that it lacks.
 
         Raises
         ------
         RequestError
             No metric has a baseline yet.
         """
-        windows = self._judge.rebaseline(metric)
+        windows = self._judge.rebaseline(metric, self._windows.number)
         self.changed = True
         self._output.note_rebaseline(metric, reason, time, self._windows.number)
         return windows

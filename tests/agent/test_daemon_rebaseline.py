@@ -54,7 +54,7 @@ def test_a_running_daemon_is_told_says_so_and_keeps_it_through_a_kill(here: Path
         daemon.until_value(1, "out_of_control", **SERIES, metric="accuracy")
         done = rebaseline(here)
         assert (done.returncode, done.stderr) == (0, "")
-        message = "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off.\n"
+        message = "t, erm, accuracy: the next 5 windows complete its new baseline; its alarm is off.\n"
         assert done.stdout == message
         daemon.until_value(None, "out_of_control", **SERIES, metric="accuracy")
         daemon.end(signal.SIGKILL)

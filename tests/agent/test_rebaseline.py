@@ -53,7 +53,7 @@ def test_the_alarm_is_released_at_once_and_the_next_windows_make_the_baseline() 
     engine_rig = rig()
     alarmed(engine_rig)
     message = ask(engine_rig.engine)
-    assert message == "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off."
+    assert message == "t, erm, accuracy: the next 5 windows complete its new baseline; its alarm is off."
     view = engine_rig.engine.view().series[0]
     assert (view.state, view.charts) == ("warming_up", ())
     reports = more(engine_rig, 700)
@@ -185,6 +185,18 @@ def test_without_a_baseline_there_is_nothing_to_release() -> None:
         [],
         ["accuracy"],
     ]
+
+
+def test_the_baseline_of_a_new_version_goes_on_and_has_the_reason() -> None:
+    engine_rig = rig()
+    engine_rig.feed(answers(np.random.default_rng(1), 1000, version="1"))
+    again = answers(np.random.default_rng(2), 200, start=1.72e9, version="2")
+    assert charted(engine_rig.feed(again)) == [[], []]
+    assert ask(engine_rig.engine).endswith("the next 3 windows complete its new baseline; its alarm is off.")
+    later = answers(np.random.default_rng(3), 400, start=1.73e9, version="2")
+    reports = engine_rig.feed(later)
+    assert charted(reports) == [[], [], [], ["accuracy"]]
+    assert [len(report.rebaselined) for report in reports] == [1, 0, 0, 0]
 
 
 def test_asked_again_meanwhile_it_begins_again() -> None:
