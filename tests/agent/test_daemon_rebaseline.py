@@ -78,9 +78,7 @@ def test_a_stopped_daemon_takes_it_up_when_it_starts(here: Path) -> None:
     assert done.stdout.startswith(f"No agent runs on {here / 'state'}. The request waits there (requests/")
     with DaemonProcess(here, config()) as daemon:
         daemon.until_value(None, "out_of_control", **SERIES, metric="accuracy")
-        daemon.until(
-            lambda: "Asked for rebaseline: t, erm, accuracy: a new baseline" in daemon.log, "it says so"
-        )
+        daemon.until(lambda: "Asked for rebaseline: t, erm, accuracy: the next 5" in daemon.log, "it says so")
 
 
 def test_a_model_that_is_not_there_is_refused_by_the_daemon(here: Path) -> None:
