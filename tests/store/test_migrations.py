@@ -145,12 +145,12 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
 
 
 def known(state: Any) -> Any:
-    """Return a state without entries that are None or empty by name: older versions left them out."""
+    """Return a state without entries that are None, False or empty: older versions left them out."""
     if isinstance(state, dict):
         return {
             key: known(value)
             for key, value in state.items()
-            if not (value is None or (isinstance(value, dict) and not value))
+            if not (value is None or value is False or (isinstance(value, dict | list | str) and not value))
         }
     return [known(each) for each in state] if isinstance(state, list) else state
 
