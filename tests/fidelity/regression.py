@@ -82,7 +82,7 @@ def losses_of(errors: Floats, tolerance: float) -> dict[str, RowLosses]:
     return {
         "mae": RowLosses(np.abs(errors), 1),
         "rmse": RowLosses(errors**2, 2),
-        "bias": RowLosses(errors, 1),
+        "bias": RowLosses(errors, 1, signed=True),
         "within": RowLosses(within, 0),
     }
 

@@ -18,6 +18,7 @@ _REACH = 1000.0  # gaps between knots: a range that is longer, because of outlie
 _LARGEST = 1e100  # values beyond it count as it
 _FARTHEST = 1e6  # outer gaps: the last slope goes on no farther
 _FOLDS = 5
+_FEWEST_OUTER = 5  # rows beyond the fence that make it wider
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,26 +26,38 @@ class ColumnBasis:
     """The functions of one column: one for each category of a text, or piecewise linear ones of a number.
 
     A number has knots at its least and largest value in the reference, and at quantiles. A parameter is the
-    height at a knot. Beyond the ends, the function goes on with its last slope. A few values that are far
-    from all others, such as 1e16, make the function among the others a little smoother.
+    height at a knot. Beyond the outer knots, the function goes on with its last slope.
+
+    Values beyond `low` and `high` count as these limits, in the reference and in a window, because a few
+    outliers do not show the function's height there. Each limit is twice as far from the median as the 2 %
+    or 98 % quantile. If at least five values of the reference are beyond it, the limit is the fifth most
+    extreme value.
 
     Parameters
     ----------
     bins : FeatureBins
     knots : (K,) float64
         Empty for a text.
+    low, high : float
+        The smallest and the largest value of a number that is not clipped.
     """
 
     bins: FeatureBins
     knots: Floats
+    low: float = -_LARGEST
+    high: float = _LARGEST
 
     @classmethod
     def from_values(cls, bins: FeatureBins, values: Floats) -> ColumnBasis:
         """Return the basis of a column with these values in the reference."""
         if bins.kind == "text":
             return cls(bins, np.empty(0))
-        knots = np.quantile(values, _KNOTS, method="inverted_cdf")
-        return cls(bins, np.unique(np.clip(knots, -_LARGEST, _LARGEST)))
+        ordered = np.sort(np.clip(values, -_LARGEST, _LARGEST))
+        knots = np.quantile(ordered, _KNOTS, method="inverted_cdf")
+        outer, median = min(_FEWEST_OUTER, len(ordered)), knots[len(knots) // 2]
+        low = float(min(2.0 * knots[1] - median, ordered[outer - 1]))
+        high = float(max(2.0 * knots[-2] - median, ordered[-outer]))
+        return cls(bins, np.unique(np.clip(knots, low, high)), low, high)
 
     @property
     def size(self) -> int:
@@ -57,7 +70,7 @@ class ColumnBasis:
         if self.bins.kind == "text":
             design[rows, self.bins.parameters(values)] = 1.0
         elif self.size > 1:
-            values = np.clip(values, -_LARGEST, _LARGEST)
+            values = np.clip(values, self.low, self.high)
             left = np.clip(self.knots.searchsorted(values, side="right") - 1, 0, self.size - 2)
             with np.errstate(over="ignore"):
                 share = (values - self.knots[left]) / (self.knots[left + 1] - self.knots[left])

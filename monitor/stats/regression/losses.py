@@ -13,7 +13,7 @@ without labels. All rows have columns x: the prediction, features, and the sprea
 3. *The weights* w make the reference resemble the window: the ratio of densities of
    `monitor.stats.features.ratio`.
 4. *The estimate* is Σ_window m(x)/n + Σ_reference w r / Σ w. It is right if either the fit or the weights
-   are right (doubly robust).
+   are right (doubly robust). For a loss that is never below 0, the estimate and its interval are not either.
 5. *The interval* is for the mean loss of the window's own rows. Its variance is the sum of
 
    * Σ v(x)/n², of the window's losses;
@@ -82,10 +82,13 @@ class RowLosses(NamedTuple):
     power : int
         The power of the error's unit: 1 for an absolute or signed error, 2 for a squared error, and 0 for a
         loss without a unit.
+    signed : bool
+        Whether values may be below 0. If not, neither the estimate nor its interval goes below 0.
     """
 
     values: Floats
     power: int
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,8 @@ class MeanLoss:
         The cumulants of the window's mean loss around `value`.
     n : int
         The number of the window's rows.
+    least : float
+        The smallest possible mean, 0 for a loss without sign. The interval does not go below it.
 
     Examples
     --------
@@ -112,6 +117,7 @@ class MeanLoss:
     variance: float
     third: float
     n: int
+    least: float = -math.inf
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central quantiles of the window's mean loss; the level is above 0 and below 1."""
@@ -120,7 +126,8 @@ class MeanLoss:
         skew = 0.0 if sd == 0.0 else min(max(self.third / sd**3, -_MOST_SKEWED), _MOST_SKEWED)
         even = skew * (z**2 - 1.0) / 6.0
         odd = z - skew**2 * (2.0 * z**3 - 5.0 * z) / 36.0
-        return self.value + sd * (even - odd), self.value + sd * (even + odd)
+        lower, upper = self.value + sd * (even - odd), self.value + sd * (even + odd)
+        return max(lower, self.least), max(upper, self.least)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,11 +140,14 @@ class LossReference:
         The names of the losses.
     residuals, units : (L, N) float64
         The residuals of the reference's losses, and the scale s(x) raised to the power of each loss.
+    least : tuple of float
+        The smallest possible mean of each loss.
     """
 
     names: tuple[str, ...]
     residuals: Floats
     units: Floats
+    least: tuple[float, ...]
     _powers: Ints
     _fits: _Fits
     _ratio: RatioReference
@@ -170,7 +180,8 @@ class LossReference:
         Raises
         ------
         ValueError
-            Shapes differ, there is no column or no loss, or fewer than `FEWEST_ROWS` rows are complete.
+            Shapes differ, there is no column or no loss, a loss that is not signed has a value below 0, or
+            fewer than `FEWEST_ROWS` rows are complete.
 
         Examples
         --------
@@ -205,7 +216,8 @@ class LossReference:
         residuals = values[1:, kept] - fitted * units
         squared, _ = additive.fit((residuals / units) ** 2)
         fits = _Fits(additive, scale[0], (float(line.min()), float(line.max())), expected, squared)
-        return cls(tuple(losses), residuals, units, powers, fits, ratio)
+        least = tuple(-math.inf if loss.signed else 0.0 for loss in losses.values())
+        return cls(tuple(losses), residuals, units, least, powers, fits, ratio)
 
     def __len__(self) -> int:
         return len(self.residuals[0])
@@ -266,8 +278,8 @@ class LossReference:
         )
         third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
         return {
-            name: MeanLoss(float(value[k]), float(variance[k]), float(third[k]), n)
-            for k, name in enumerate(self.names)
+            name: MeanLoss(max(float(value[k]), least), float(variance[k]), float(third[k]), n, least)
+            for k, (name, least) in enumerate(zip(self.names, self.least, strict=True))
         }
 
     def _between(self, n: int) -> Floats:
@@ -296,6 +308,11 @@ def _check_rows(
     for name, loss in losses.items():
         if loss.values.shape != (n,):
             raise ValueError(f"the loss {name} must have the shape ({n},), got {loss.values.shape}")
+        if not loss.signed and (loss.values < 0.0).any():
+            raise ValueError(
+                f"the loss {name} must be at least 0, got {np.nanmin(loss.values):g}; give signed=True for a "
+                "loss with a sign"
+            )
     return np.stack([errors, *[loss.values for loss in losses.values()]]).astype(np.float64)
 
 

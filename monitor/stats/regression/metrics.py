@@ -38,7 +38,7 @@ def losses_of(errors: Floats, metrics: Iterable[str] = ERROR_METRICS) -> dict[st
     losses = {
         "mae": RowLosses(np.abs(errors), 1),
         "rmse": RowLosses(errors**2, 2),
-        "bias": RowLosses(errors, 1),
+        "bias": RowLosses(errors, 1, signed=True),
     }
     return {metric: losses[metric] for metric in metrics}
 

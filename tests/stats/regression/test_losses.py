@@ -24,7 +24,7 @@ def losses_of(errors: Floats) -> dict[str, RowLosses]:
     return {
         "mae": RowLosses(np.abs(errors), 1),
         "mse": RowLosses(errors**2, 2),
-        "bias": RowLosses(errors, 1),
+        "bias": RowLosses(errors, 1, signed=True),
         "within": RowLosses((np.abs(errors) < 1.0) * 1.0, 0),
     }
 
@@ -32,8 +32,7 @@ def losses_of(errors: Floats) -> dict[str, RowLosses]:
 def reference_of(seed: int, n: int = 2000, unit: float = 1.0) -> LossReference:
     columns, errors = rows(seed, n)
     losses = {
-        name: RowLosses(loss.values * unit**loss.power, loss.power)
-        for name, loss in losses_of(errors).items()
+        name: loss._replace(values=loss.values * unit**loss.power) for name, loss in losses_of(errors).items()
     }
     return LossReference.from_rows(columns, KINDS, unit * errors, losses)
 
@@ -158,6 +157,46 @@ def test_a_reference_without_an_error_expects_none() -> None:
     assert (mean.value, *mean.interval(0.95)) == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
 
 
+def test_an_outlier_of_the_reference_changes_the_estimate_little() -> None:
+    window = rows(2, 500)[0]
+    for seed in range(3, 8):
+        columns, errors = rows(seed, 3000)
+        columns[1234, 0] = 2.5
+        clean = LossReference.from_rows(columns, KINDS, errors, losses_of(errors)).estimate(window)
+        columns[1234, 0] *= 1000.0
+        spoiled = LossReference.from_rows(columns, KINDS, errors, losses_of(errors)).estimate(window)
+        for name, allowed in (("mae", 0.03), ("mse", 0.05), ("within", 0.03)):
+            one, other = mean_of(clean, name), mean_of(spoiled, name)
+            expected = (one.value, *one.interval(0.95))
+            assert (other.value, *other.interval(0.95)) == pytest.approx(expected, rel=allowed), (seed, name)
+
+
+def test_an_outlier_of_the_window_counts_as_the_limit_of_the_reference() -> None:
+    columns, errors = rows(1, 3000)
+    columns[1234, 0] = 1000.0
+    reference = LossReference.from_rows(columns, KINDS, errors, losses_of(errors))
+    near, far = rows(2, 500)[0], rows(2, 500)[0]
+    near[7, 0], far[7, 0] = 10.0, 900.0
+    one, other = reference.estimate(near), reference.estimate(far)
+    for name in one:
+        assert mean_of(other, name).value == pytest.approx(mean_of(one, name).value), name
+
+
+def test_the_mean_of_a_loss_without_sign_is_not_below_zero() -> None:
+    mean = MeanLoss(value=0.1, variance=1.0, third=0.0, n=100, least=0.0)
+    assert mean.interval(0.95) == pytest.approx((0.0, 2.06), abs=0.001)
+    columns, errors = rows(1, 2000)
+    above = (columns[:, 0] > 1.0) * 1.0
+    losses = {"share": RowLosses(above, 0), "signed": RowLosses(above, 0, signed=True)}
+    window = rows(2, 200, -0.5)[0]
+    window[:, 0] = np.clip(window[:, 0], -3.0, 0.5)
+    results = LossReference.from_rows(columns, KINDS, errors, losses).estimate(window)
+    share, signed = mean_of(results, "share"), mean_of(results, "signed")
+    assert signed.interval(0.95)[0] < signed.value < 0.0
+    assert (share.value, share.interval(0.95)[0]) == (0.0, 0.0)
+    assert share.interval(0.95)[1] > signed.interval(0.95)[1] > 0.0
+
+
 def test_rows_that_are_not_finite_are_left_out() -> None:
     columns, errors = rows(1, 1000)
     spoiled, spoiled_errors = np.vstack((columns, columns[:3])), np.append(errors, errors[:3])
@@ -205,6 +244,10 @@ def test_errors_name_the_shapes() -> None:
         LossReference.from_rows(columns[:, :1], KINDS, errors, losses)
     with pytest.raises(ValueError, match=r"^the loss mae must have the shape \(500,\), got \(499,\)$"):
         LossReference.from_rows(columns, KINDS, errors, {"mae": RowLosses(errors[1:], 1)})
+    with pytest.raises(
+        ValueError, match=r"^the loss bias must be at least 0, got -[0-9.]+; give signed=True"
+    ):
+        LossReference.from_rows(columns, KINDS, errors, {"bias": RowLosses(errors, 1)})
     with pytest.raises(ValueError, match=r"^losses must have at least one entry, got none$"):
         LossReference.from_rows(columns, KINDS, errors, {})
     few = FEWEST_ROWS - 1
