@@ -69,8 +69,8 @@ class Regression(Task):
     )
     error_metrics: tuple[Literal["mae", "rmse", "bias"], ...] = Field(
         default=("mae", "rmse", "bias"),
-        description="The metrics of the errors in the unit of the target; bias is the mean of label minus "
-        "prediction.",
+        description="The metrics of the errors in the unit of the target; bias is the mean of prediction "
+        "minus label.",
         examples=[["mae", "rmse"]],
     )
     reference: ReferenceConfig = Field(

@@ -67,7 +67,7 @@ class Spreads:
         kinds : tuple of {"number", "text"}
             The kind of each column.
         errors : (n,) float64
-            The label minus the prediction of each row.
+            The prediction minus the label of each row.
         scores : (n, 1 + Q) float64
             The spread that the model states: see `Batch`.
         """
@@ -131,7 +131,7 @@ class NumberRule:
         ValueError
             A model has too few rows, or the tolerance would be 0.
         """
-        errors = batch.numbers[:, 1] - batch.numbers[:, 0]
+        errors = batch.numbers[:, 0] - batch.numbers[:, 1]
         tolerance = _tolerance(task, errors)
         kinds: tuple[FeatureKind, ...] = ("number", *task.features.values())
         columns = np.column_stack((batch.numbers[:, :1], batch.features))
@@ -219,7 +219,7 @@ class NumberReference(Reference):
         columns = np.column_stack((self.features[rows], self.numbers[rows, 0]))
         if np.isfinite(columns).all(axis=1).sum() < FEWEST_ROWS:
             return Unknown(Reason.REFERENCE_TOO_SHORT)
-        errors = self.numbers[rows, 1] - self.numbers[rows, 0]
+        errors = self.numbers[rows, 0] - self.numbers[rows, 1]
         return self._once(
             f"losses {group}",
             lambda: LossReference.from_rows(

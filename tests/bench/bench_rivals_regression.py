@@ -140,7 +140,7 @@ def cases(rows: int = ROWS) -> Iterator[Case]:
 def ours(case: Case) -> Judged:
     """Return the estimates of this library, and the alarms that a notebook shows."""
     begun = time.process_time()
-    errors = case.labels - case.reference[:, 0]
+    errors = case.reference[:, 0] - case.labels
     losses = {"mae": RowLosses(np.abs(errors), 1)}
     kinds = ["number"] * case.reference.shape[1]
     reference = LossReference.from_rows(case.reference, kinds, errors, losses)  # type: ignore[arg-type]

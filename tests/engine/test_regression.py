@@ -288,7 +288,7 @@ def errors_of(reports: list[WindowReport], estimator: str) -> list[dict[str, Res
 
 
 def truth_of(records: list[Record]) -> dict[str, float]:
-    errors = np.array([r["label"] - r["prediction"] for r in records])
+    errors = np.array([r["prediction"] - r["label"] for r in records])
     return {
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt((errors**2).mean())),
@@ -350,6 +350,22 @@ def test_the_errors_without_labels_are_near_those_by_labels() -> None:
         assert isinstance(result, Estimate)
         assert result.lower < truth[metric] < result.upper, metric
         assert result.n == 2000
+
+
+def test_the_bias_of_a_model_that_predicts_too_much_is_above_zero() -> None:
+    def too_much(records: list[Record]) -> list[Record]:
+        return [r | {"label": r["label"] - 3.0} for r in records]
+
+    settings = regression()
+    known = reference_of_numbers(settings, too_much(predictions(1, 2000, start=1.6e9)))
+    for ids in (True, False):
+        records = too_much(predictions(21, 400))
+        if not ids:
+            records = [{name: value for name, value in r.items() if name != "id"} for r in records]
+        reports = Rig({"t": settings}, {"t": known}).feed(records)
+        for estimator in ("doubly_robust", "realised"):
+            for by_metric in errors_of(reports, estimator):
+                assert value_of(by_metric["bias"]) == pytest.approx(3.0, abs=0.7), (estimator, ids)
 
 
 def test_errors_without_labels_are_unknown_with_a_reason() -> None:

@@ -66,7 +66,7 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """n rows: columns (n, C), the prediction first; errors (n,), label less prediction."""
+    """n rows: columns (n, C), the prediction first; errors (n,), prediction less label."""
 
     columns: Floats
     errors: Floats
@@ -199,7 +199,7 @@ def records_of(rows: Rows, start: float, labelled: bool) -> list[Record]:
     for i, (row, error) in enumerate(zip(rows.columns.tolist(), rows.errors.tolist(), strict=True)):
         features = {**dict(zip(names, row[1:4], strict=True)), "segment": f"s{row[4]:.0f}"}
         record: Record = {"id": f"{start:.0f}-{i}", "time": start + i, "model": "gbm", "prediction": row[0]}
-        records.append(record | {"features": features} | ({"label": row[0] + error} if labelled else {}))
+        records.append(record | {"features": features} | ({"label": row[0] - error} if labelled else {}))
     return records
 
 
@@ -287,7 +287,7 @@ def flight_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[s
     }
     for name, (model, inputs) in models.items():
         prediction = model.fit(inputs[learned], delay[learned]).predict(inputs)
-        rows = Rows(np.column_stack((prediction, features)), delay - prediction)
+        rows = Rows(np.column_stack((prediction, features)), prediction - delay)
         judge, stream = Judge(rows.select(held), FLIGHT_KINDS), rows.select(later)
         for n in sizes:
             for start in np.linspace(0, len(later) - n, windows).astype(int).tolist():
@@ -317,7 +317,7 @@ def weather_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[
     features = np.column_stack((features, pandas.factorize(table["origin"], sort=True)[0]))
     model = LinearRegression().fit(features[month <= 2, :6], table["label"].to_numpy(float)[month <= 2])
     prediction = model.predict(features[:, :6])
-    rows = Rows(np.column_stack((prediction, features)), table["label"].to_numpy(float) - prediction)
+    rows = Rows(np.column_stack((prediction, features)), prediction - table["label"].to_numpy(float))
     kinds: list[FeatureKind] = [*("number",) * 7, "text"]  # type: ignore[list-item]
     judge = Judge(rows.select(np.flatnonzero((month > 2) & (month <= 4))), kinds)
     later = np.flatnonzero(month > 4)
@@ -337,7 +337,7 @@ def visit_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[st
     prediction = LinearRegression().fit(known[:4000], data[:4000, 0]).predict(known)
     physical = np.where(np.isin(np.round(data[:, 5], 3), (0.0, 1.0)), np.round(data[:, 5], 3), 2.0)
     columns = np.column_stack((prediction, data[:, 1], data[:, 6], data[:, 2], physical))
-    rows = Rows(columns, data[:, 0] - prediction)
+    rows = Rows(columns, prediction - data[:, 0])
     judge = Judge(rows.select(np.arange(4000, 10_000)), VISIT_KINDS)
     pool = rows.select(np.arange(10_000, len(data)))
     for towards, names in (("price and illness", (1, 2)), ("plan and limits", (3, 4))):

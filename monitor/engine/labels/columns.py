@@ -174,7 +174,7 @@ class Matches(ColumnarRows):
     predicted : (n,) int64
         The class that the model predicted.
     error, replaced_error : (n,) float64, optional
-        If predictions are numbers: the label minus the prediction, by the current label and by the label that
+        If predictions are numbers: the prediction minus the label, by the current label and by the label that
         it replaced. NaN where there is none, which is the default.
     """
 

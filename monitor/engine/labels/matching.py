@@ -39,7 +39,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
     if tolerance is not None:
         number = answers["number"][rows]
         new = right_or_wrong(tolerance.holds(number, pairs.number))
-        error, replaced_error = pairs.number - number, _put_truths(answers, pairs, again, previous) - number
+        error, replaced_error = number - pairs.number, number - _put_truths(answers, pairs, again, previous)
     old = answers["label"][rows]
     old[again] = new[previous]
     answers.put("label", rows, new)
@@ -152,7 +152,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         replaced=np.zeros(len(place), dtype=bool),
         block=answers.block[alone][row, column],
         predicted=answers.predicted[place],
-        error=batch.numbers[rows[place], 1] - answers.number[place]
+        error=answers.number[place] - batch.numbers[rows[place], 1]
         if batch.numbers.shape[1]
         else np.zeros(0),
     )

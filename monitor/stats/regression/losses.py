@@ -170,7 +170,7 @@ class LossReference:
         kinds : sequence of {"number", "text"}
             The kind of each column.
         errors : (N,) float64
-            The label minus the prediction of each row.
+            The prediction minus the label of each row.
         losses : mapping of str to RowLosses
             The losses by name.
         most_rows : int

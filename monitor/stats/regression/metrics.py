@@ -1,6 +1,6 @@
 """The metrics of a regressor's errors in the unit of the target, without labels and from labelled rows.
 
-An error e is the label minus the prediction. The metrics are `mae`, the mean of |e|; `rmse`, the root of the
+An error e is the prediction minus the label. The metrics are `mae`, the mean of |e|; `rmse`, the root of the
 mean of e²; and `bias`, the mean of e. Without labels, `monitor.stats.regression.losses` estimates these
 means. This module converts its results, and computes the realised metrics from sums over labelled rows.
 
