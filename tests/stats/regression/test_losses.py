@@ -83,8 +83,8 @@ def witness(window: Floats, level: float) -> dict[str, tuple[float, float, float
     design, own = functions(columns), functions(window)
     inverse = np.linalg.inv(design.T @ design + bends.T @ bends + ridge.T @ ridge)
     logs = np.log(np.abs(errors) + 0.1 * np.abs(errors).mean())
-    line = crossed(design, logs)
-    own_line = np.clip(own @ solve(design, logs), line.min(), line.max())
+    ends = np.quantile(design @ solve(design, logs), (0.01, 0.99))
+    line, own_line = np.clip(crossed(design, logs), *ends), np.clip(own @ solve(design, logs), *ends)
     n, results = len(window), {}
     for name, loss in losses_of(errors).items():
         unit, own_unit = np.exp(loss.power * line), np.exp(loss.power * own_line)
@@ -114,6 +114,21 @@ def test_estimates_are_those_of_the_slow_witness() -> None:
     for name, (value, lower, upper) in witness(window, 0.9).items():
         mean = mean_of(results, name)
         assert (mean.value, *mean.interval(0.9)) == pytest.approx((value, lower, upper), rel=1e-6), name
+
+
+def test_few_rows_of_a_skewed_feature_never_give_a_mean_of_zero() -> None:
+    rng = np.random.default_rng(5)
+
+    def sample(n: int) -> tuple[Floats, Floats]:
+        columns = np.column_stack((rng.normal(12, 4, n), rng.gamma(4, 200, n)))
+        return columns, rng.normal(size=n) * (5 + 0.8 * np.clip(columns[:, 0], 0, 23))
+
+    for _ in range(40):
+        columns, errors = sample(200)
+        squared = {"mse": RowLosses(errors**2, 2)}
+        reference = LossReference.from_rows(columns, ["number", "number"], errors, squared)
+        columns, errors = sample(500)
+        assert mean_of(reference.estimate(columns), "mse").value > 0.25 * (errors**2).mean()
 
 
 def test_units_of_the_target_scale_estimates_and_intervals() -> None:
