@@ -35,8 +35,9 @@ class SharedView:
     since : float or None
         The time when the change began, seconds since the epoch: the median of the times at which the alarms
         of these models began. None if it is unknown, and if the models share no change.
-    breached : bool
-        True if the objective for this metric of a model that shares the change is breached.
+    breached : tuple of str
+        The models that share the change and whose objective for this metric is breached, in the order of
+        `changes`.
     """
 
     task: str
@@ -44,7 +45,7 @@ class SharedView:
     models: tuple[str, ...]
     changes: tuple[tuple[str, float | None], ...] = ()
     since: float | None = None
-    breached: bool = False
+    breached: tuple[str, ...] = ()
 
     @property
     def alarm(self) -> bool:
@@ -65,8 +66,9 @@ def shared_views(series: Iterable[SeriesView]) -> Iterator[SharedView]:
     made the views. A model is left out in these cases, and counts neither as moved nor as quiet:
 
     * It has no chart of the metric yet, or its newest window was too small to be judged.
-    * It is silent, or its newest window ended more than `SeriesView.shared_seconds` before that of another
-      model: the two windows may not overlap.
+    * It is silent, or its newest window ended more than `SeriesView.shared_seconds` before or after the
+      median end of the models' newest windows: it may not overlap theirs. The median ignores a single clock
+      that is ahead.
     * `chart.shared` is off.
 
     A metric of fewer than three compared models is left out too.
@@ -78,11 +80,11 @@ def shared_views(series: Iterable[SeriesView]) -> Iterator[SharedView]:
                 if METRICS[chart.metric].pages:
                     by_metric.setdefault((one.task, chart.metric), []).append((one, chart))
     for (task, metric), models in by_metric.items():
-        newest = max(one.window_end_time or 0.0 for one, _ in models)
+        usual = statistics.median(one.window_end_time or 0.0 for one, _ in models)
         timely = [
             (one, chart)
             for one, chart in models
-            if (one.window_end_time or 0.0) >= newest - one.shared_seconds
+            if abs((one.window_end_time or 0.0) - usual) <= one.shared_seconds
         ]
         if len(timely) >= FEWEST_MODELS:
             yield _compared(task, metric, timely)
@@ -99,11 +101,13 @@ def _compared(task: str, metric: str, models: Sequence[Charted]) -> SharedView:
     changes = [(one.model, _change(one, chart)) for one, chart in moved]
     changes.sort(key=lambda each: 0.0 if each[1] is None else each[1] * METRICS[metric].better)
     began = [time for one, _ in moved if (time := one.alarmed_since.get(metric)) is not None]
-    breached = any(
-        each.metric == metric and each.state is ObjectiveState.BREACHED
+    missing = {
+        one.model
         for one, _ in moved
         for each in one.objectives
-    )
+        if each.metric == metric and each.state is ObjectiveState.BREACHED
+    }
+    breached = tuple(model for model, _ in changes if model in missing)
     since = statistics.median_low(began) if began else None
     return SharedView(task, metric, names, tuple(changes), since, breached)
 

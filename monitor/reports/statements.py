@@ -206,6 +206,9 @@ def describe_shared(one: SharedView) -> Statement:
     'all 3 models of delay: accuracy fell by 3.1 points, a change that they share'
     >>> describe_shared(fallen).details
     'Points by model: b -4.0, a -3.1 and c -3.0.'
+    >>> missed = SharedView("delay", "accuracy", ("a", "b", "c"), fallen.changes, breached=("b", "a"))
+    >>> describe_shared(missed).details
+    'The objective is missed by b and a. Points by model: b -4.0, a -3.1 and c -3.0.'
     """
     moved, compared, change = len(one.changes), len(one.models), one.change
     models = f"all {compared:,}" if moved == compared else f"{moved:,} of {compared:,}"
@@ -215,10 +218,18 @@ def describe_shared(one: SharedView) -> Statement:
     since = f" since {_moment(one.since)}" if one.since is not None else ""
     fact = f"{metric_words(one.metric)} {by}{since}, a change that they share"
     known = [f"{model} {100 * change:+.1f}" for model, change in one.changes if change is not None]
-    more = [f"{len(known) - _MOST_MODELS:,} more"] if len(known) > _MOST_MODELS else []
-    details = f"Points by model: {listed([*known[:_MOST_MODELS], *more])}." if known else ""
+    details = [f"Points by model: {_first_models(known)}."] if known else []
+    if one.breached:
+        fact += ", and an objective is missed"
+        details.insert(0, f"The objective is missed by {_first_models(one.breached)}.")
     check = "Check first what the models have in common: features, clients, traffic, a release."
-    return Statement(f"{models} models of {one.task}", fact, details, check)
+    return Statement(f"{models} models of {one.task}", fact, _text(details), check)
+
+
+def _first_models(models: Sequence[str]) -> str:
+    """Return the first models in words, followed by the number of the others."""
+    more = [f"{len(models) - _MOST_MODELS:,} more"] if len(models) > _MOST_MODELS else []
+    return listed([*models[:_MOST_MODELS], *more])
 
 
 def subject(one: SeriesView) -> str:

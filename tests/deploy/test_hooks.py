@@ -112,7 +112,9 @@ def test_an_alert_retrains_the_model_and_the_reason_is_in_its_timeline(
         shown = yaml.safe_load(text.replace("http://127.0.0.1:9096", address))["receivers"]
         routes["receivers"] = [*(each for each in routes["receivers"] if each["name"] != "tickets"), *shown]
         for receiver in routes["receivers"]:
-            receiver["webhook_configs"].append({"url": f"{webhook.url}/seen", "send_resolved": True})
+            receiver.setdefault("webhook_configs", []).append(
+                {"url": f"{webhook.url}/seen", "send_resolved": True}
+            )
         server = alertmanager(yaml.safe_dump(routes))
         settings = configuration(
             sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],

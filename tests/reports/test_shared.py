@@ -21,6 +21,8 @@ from monitor.reports.views import (
     ChartView,
     EngineView,
     MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
     SeriesState,
     SeriesView,
 )
@@ -90,6 +92,24 @@ def test_a_model_that_cannot_be_compared_counts_neither_as_moved_nor_as_quiet(ch
 def test_a_window_as_old_as_the_silence_of_a_model_is_compared() -> None:
     late = dataclasses.replace(FALLEN[0], window_end_time=NOON - 2700)
     assert len(next(shared_views([late, *FALLEN[1:]])).changes) == 4
+
+
+@pytest.mark.parametrize("ahead", [2701.0, 80_000.0])
+def test_one_clock_that_is_ahead_does_not_end_the_comparison(ahead: float) -> None:
+    early = series("clock", 0.5, deviation=0.0, window_end_time=NOON + ahead)
+    assert [*shared_views([*FALLEN, early])] == [*shared_views(FALLEN)]
+
+
+def test_the_models_that_miss_the_objective_are_named_in_the_order_of_their_changes() -> None:
+    missed = (ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),)
+    a, b, c, d = FALLEN
+    quiet = series("e", 0.8, deviation=0.0, objectives=missed)
+    fell = [*(dataclasses.replace(one, objectives=missed) for one in (a, b)), c, d]
+    [view] = shared_views([*fell, series("f"), quiet])
+    assert view.breached == ("b", "a")
+    statement = describe_shared(view)
+    assert statement.fact.endswith("a change that they share, and an objective is missed")
+    assert statement.details.startswith("The objective is missed by b and a. Points by model: b -4.0")
 
 
 def test_fewer_than_three_models_are_not_compared() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 from monitor.base.registry import METRICS
 from monitor.export.rules import RuleSettings, rule_groups
-from monitor.reports.shared import shared_views
+from monitor.reports.shared import SharedView, shared_views
 from monitor.reports.statements import (
     Statement,
     describe_alarm,
@@ -30,6 +30,8 @@ BREACHED = "BlindsightObjectiveBreached"
 AT_RISK = "BlindsightObjectiveAtRisk"
 OUT_OF_CONTROL = "BlindsightOutOfControl"
 SHARED = "BlindsightSharedChange"
+MUTES_WARNINGS, MUTES_CRITICAL = "mutes-warnings", "mutes-critical"
+"""The severities of `SHARED` with a model: it notifies nobody, and inhibits alerts of this model alone."""
 UNTRUSTED = "BlindsightEstimateUntrusted"
 BROKEN_FEATURE = "BlindsightFeatureBroken"
 DRIFTED_FEATURE = "BlindsightFeatureDrifted"
@@ -94,15 +96,7 @@ def active_conditions(view: AgentView) -> Iterator[Condition]:
             yield from _of_series(one, model_lost_trust=bool(one.group) and (one.task, one.model) in lost)
     closed = closed_windows(view)
     for shared in shared_views(view.engine.series):
-        # It must precede the alerts of the models, which it inhibits. The critical one inhibits the warning.
-        for severity, on in (("warning", shared.alarm), ("critical", shared.breached)):
-            if on:
-                labels, statement = (
-                    (("task", shared.task), ("metric", shared.metric)),
-                    describe_shared(shared),
-                )
-                windows = closed[shared.task, "", ""]
-                yield Condition(SHARED, labels, statement, windows, at_once=True, severity=severity)
+        yield from _of_shared(shared, closed[shared.task, "", ""])
     for task, refits in view.engine.refits.items():
         if refits.held:
             conflict = describe_held_labels(task, refits.refused)
@@ -118,6 +112,26 @@ def closed_windows(view: AgentView) -> Mapping[tuple[str, str, str], int]:
     for (task, _, _), windows in list(closed.items()):
         closed[task, "", ""] = max(windows, closed.get((task, "", ""), 0))
     return closed
+
+
+def _of_shared(shared: SharedView, windows: int) -> Iterator[Condition]:
+    """Yield the alerts of a shared change, and for each of its models the one that inhibits its own alerts.
+
+    The warning is at once, because it must precede the warnings of the models. The critical alert waits as
+    long as `BREACHED`, and Alertmanager takes both of one push together.
+    """
+    statement = describe_shared(shared)
+    of_task, of_metric = ("task", shared.task), ("metric", shared.metric)
+    for on, severity, mute, at_once in (
+        (shared.alarm, "warning", MUTES_WARNINGS, True),
+        (bool(shared.breached), "critical", MUTES_CRITICAL, False),
+    ):
+        if on:
+            labels = (of_task, of_metric)
+            yield Condition(SHARED, labels, statement, windows, at_once=at_once, severity=severity)
+            for model, _ in shared.changes:
+                labels_of_model = (of_task, ("model", model), of_metric)
+                yield Condition(SHARED, labels_of_model, statement, windows, at_once=at_once, severity=mute)
 
 
 def _warming(one: SeriesView) -> bool:

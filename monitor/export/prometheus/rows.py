@@ -145,7 +145,7 @@ def shared_alarm_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]
 def shared_breach_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield likewise 1 if the objective of a model that shares the change is breached, else 0."""
     for each in shared_views(view.engine.series):
-        yield {"task": text(each.task), "metric": each.metric}, float(each.breached)
+        yield {"task": text(each.task), "metric": each.metric}, float(bool(each.breached))
 
 
 def shared_alarm_change_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:

@@ -354,8 +354,9 @@ class Alert:
     ----------
     name : str
         Name of the alert, ``Blindsight…``, and of its runbook.
-    severity : {"critical", "warning"}
-        A critical alert wakes somebody up; a warning can wait until the morning.
+    severity : {"critical", "warning", "mutes-critical", "mutes-warnings"}
+        A critical alert wakes somebody up; a warning can wait until the morning. The others notify nobody:
+        Alertmanager inhibits other alerts while they fire.
     expr : str
         The condition in PromQL. The labels of its result identify the alert; they contain no pod, no window
         and no value.
@@ -373,7 +374,7 @@ class Alert:
     """
 
     name: str
-    severity: Literal["critical", "warning"]
+    severity: Literal["critical", "warning", "mutes-critical", "mutes-warnings"]
     expr: str
     for_seconds: float
     keep_seconds: float

@@ -199,16 +199,23 @@ def fleet(fallen: int, quiet: int = 0, breached: bool = True) -> tuple[SeriesVie
 
 def test_models_that_fall_together_are_a_condition_of_their_task() -> None:
     shared = [each for each in active_conditions(view(*fleet(4))) if each.name == SHARED]
+    of_task = {"alertname": SHARED, "task": "toxicity", "metric": "accuracy"}
+    models = [{"model": f"m{i:02d}"} for i in range(4)]
     assert [dict(each.identity) for each in shared] == [
-        {"alertname": SHARED, "severity": severity, "task": "toxicity", "metric": "accuracy"}
-        for severity in ("warning", "critical")
+        {**of_task, "severity": "warning"},
+        *({**of_task, **model, "severity": "mutes-warnings"} for model in models),
+        {**of_task, "severity": "critical"},
+        *({**of_task, **model, "severity": "mutes-critical"} for model in models),
     ]
     assert str(shared[0].statement) == (
-        "all 4 models of toxicity: accuracy fell by 2.7 points, a change that they share"
+        "all 4 models of toxicity: accuracy fell by 2.7 points, a change that they share, and an objective "
+        "is missed"
     )
-    assert [each.windows for each in shared] == [18, 18]
+    assert shared[0].statement.details.startswith("The objective is missed by m00, m01, m02 and m03.")
+    assert {each.windows for each in shared} == {18}
+    assert [each.at_once for each in shared] == [True] * 5 + [False] * 5, "a page waits for two windows"
     met = active_conditions(view(*fleet(4, breached=False)))
-    assert [each.severity for each in met if each.name == SHARED] == ["warning"]
+    assert {each.severity for each in met if each.name == SHARED} == {"warning", "mutes-warnings"}
 
 
 def test_the_fall_of_one_model_beside_others_is_a_condition_of_the_model() -> None:
@@ -295,7 +302,7 @@ def test_twenty_models_that_fall_together_are_one_page(
     try:
         wait_until(lambda: bool(receiver.alerts(model="first")), "the first look is over")
         agent.series = fleet(20)
-        wait_until(lambda: bool(webhook.matching("/pager", "firing", alertname=SHARED)), "it pages")
+        wait_until(lambda: bool(webhook.matching("/tickets", "firing", alertname=SHARED)), "it warns")
         agent.series = tuple(dataclasses.replace(one, windows_closed=19) for one in fleet(20))
         wait_until(
             lambda: (
@@ -310,9 +317,46 @@ def test_twenty_models_that_fall_together_are_one_page(
     finally:
         push.stop()
     assert len(webhook.matching("/pager", "firing")) == 1
-    of_models = [one for one in receiver.alerts(task="toxicity") if "model" in one["labels"]]
+    of_models = [
+        one
+        for one in receiver.alerts(task="toxicity")
+        if "model" in one["labels"] and one["labels"]["alertname"] != SHARED
+    ]
     assert {one["status"]["state"] for one in of_models} == {"suppressed"}
     assert len(of_models) == 60
+
+
+def test_a_model_outside_the_change_pages_though_the_shared_alert_is_silenced(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    [low] = fleet(1)
+    quiet = ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False, deviation=0.0))
+    outside = {
+        "unmoved": dataclasses.replace(low, model="unmoved", charts=(quiet,)),
+        "late": dataclasses.replace(low, model="late", window_end_time=(low.window_end_time or 0.0) - 1e5),
+        "silent": dataclasses.replace(low, model="silent", state=SeriesState.SILENT),
+    }
+    receiver = alertmanager(example(webhook.url))
+    for severity in ("warning", "critical"):
+        receiver.silence(alertname=SHARED, severity=severity)
+    push = pusher(receiver.url, Agent(*fleet(6), *outside.values()))
+
+    def muted() -> list[str]:
+        alerts = receiver.alerts(alertname=BREACHED)
+        return sorted(one["labels"]["model"] for one in alerts if one["status"]["inhibitedBy"])
+
+    def paged() -> set[str]:
+        notices = webhook.matching("/pager", "firing")
+        return {one["labels"]["model"] for notice in notices for one in notice["alerts"]}
+
+    push.start()
+    try:
+        wait_until(lambda: paged() == outside.keys(), "the models outside the change page")
+        wait_until(lambda: muted() == [f"m{i:02d}" for i in range(6)], "those that share it are muted")
+    finally:
+        push.stop()
+    assert receiver.alerts(alertname=SHARED, severity="critical")[0]["status"]["state"] == "suppressed"
+    assert webhook.matching("/tickets", "firing", alertname=SHARED) == []
 
 
 def test_a_configured_agent_links_its_alerts_to_its_page_and_its_own_runbooks(

@@ -137,7 +137,7 @@ CASES = [
             f'blindsight_shared_alarm_change_ratio{{{SHARED},model="dro"}}': gauge(None, -0.041),
             f'blindsight_shared_alarm_change_ratio{{{SHARED},model="irm"}}': gauge(None, -0.02),
         },
-        *(60, 16, 10, 32, 40, 50),
+        *(60, 31, 25, 32, 40, 50),
         summary="toxicity: accuracy of 3 models fell together, by about 3.1 points, an objective is missed",
     ),
     Case(
@@ -153,6 +153,32 @@ CASES = [
         },
         *(60, 16, 10, 32, 40, 50),
         summary="toxicity: accuracy of 2 models fell together, by about 3.6 points",
+    ),
+    Case(
+        "BlindsightSharedChange",
+        "mutes-critical",
+        WHO,
+        "This alert notifies nobody. While it fires, Alertmanager mutes critical alerts of this model and "
+        "metric, because the critical BlindsightSharedChange of toxicity stands for them.",
+        {
+            f"blindsight_shared_breach{{{SHARED}}}": gauge(0, 1),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="erm"}}': gauge(None, -0.031),
+        },
+        *(60, 31, 25, 32, 40, 50),
+        summary="toxicity/erm: accuracy fell together with that of other models, an objective is missed",
+    ),
+    Case(
+        "BlindsightSharedChange",
+        "mutes-warnings",
+        WHO,
+        "This alert notifies nobody. While it fires, Alertmanager mutes warnings of this model and metric, "
+        "because BlindsightSharedChange of toxicity stands for them.",
+        {
+            f"blindsight_shared_alarm{{{SHARED}}}": gauge(0, 1),
+            f'blindsight_shared_alarm_change_ratio{{{SHARED},model="erm"}}': gauge(None, -0.031),
+        },
+        *(60, 16, 10, 32, 40, 50),
+        summary="toxicity/erm: accuracy fell together with that of other models",
     ),
     Case(
         "BlindsightEstimateUntrusted",
