@@ -180,7 +180,7 @@ class Judge:
     @property
     def seasons(self) -> tuple[SeasonView, ...]:
         """The state of the limits by hour of the week, for each metric with a chart."""
-        return tuple(season.view() for season in self._seasons.values())
+        return tuple(season.view(self._held(metric)) for metric, season in self._seasons.items())
 
     def set_baseline(
         self,
@@ -221,7 +221,8 @@ class Judge:
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
         """Set the baseline of the labelled accuracy. If it is None, wait for windows of the stream."""
-        self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
+        state = LabelAlarmState(baseline, from_reference=baseline is not None)
+        self._by_labels = self._settings.label_alarm(state)
 
     def rebaseline(self, metric: str, windows: int) -> int:
         """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
@@ -410,17 +411,32 @@ class Judge:
             self._alarmed.pop(metric, None)
         if season is not None:
             point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
-            self._collect_season(metric, season, point, window)
+            self._collect_season(metric, season, point, window, correction)
         return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
 
-    def _collect_season(self, metric: str, season: SeasonLogic, point: Point, window: ClosedWindow) -> None:
+    def _held(self, metric: str) -> bool:
+        """Return whether labels hold the alarm of a metric."""
+        return metric in SHARES and self._by_labels.on
+
+    def _collect_season(
+        self,
+        metric: str,
+        season: SeasonLogic,
+        point: Point,
+        window: ClosedWindow,
+        correction: Correcting,
+    ) -> None:
         """Add a window to the weeks of a season. If it begins, build a chart of the weeks without the season.
 
-        The alarm of the old chart stays on. Labels judge again when enough labelled windows have made a
-        baseline without the season.
+        The alarm of the old chart stays on. The labels of the same weeks make the baseline by which labels
+        judge, unless that of a reference is there.
         """
+        if season.fitted:
+            return
         times = window.middle_time, window.end_time
-        baseline = season.collect(*point, times, self._alarmed.get(metric))
+        labelled = self._by_labels.estimate(correction, window.number) if metric in SHARES else None
+        held = self._held(metric)
+        baseline = season.collect(point, times, self._alarmed.get(metric), labelled, held)
         if baseline is None:
             return
         before = self._charts[metric].snapshot()
@@ -433,7 +449,7 @@ class Judge:
             return
         self._baselines[metric] = baseline
         if metric in SHARES:
-            self._by_labels = self._settings.label_alarm()
+            self._by_labels.start_season(*season.pop_labelled())
 
     def _attribute(
         self,

@@ -19,7 +19,8 @@ Otherwise it ends at once, because labels show that nothing has changed.
 
 **The baseline's labelled accuracy** is the accuracy of the reference's windows. If windows of the stream make
 the baseline, their confidences may already have been wrong. So the baseline is then the corrected accuracy of
-the windows that have enough labels.
+the windows that have enough labels. When a season begins, the windows of its four weeks make this baseline
+again, without the season. The baseline of a reference stays.
 
 `SURE` was chosen on simulated streams, on the rain data, and on the first half of the demo's flights (`python
 -m tests.fidelity.alarms choice`).
@@ -101,6 +102,8 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
         True if labels decided about the newest window, False if confidences did.
     quiet_windows, quiet_improved : int or None
         The states of the alarm and of the improvement; see `Latch`.
+    from_reference : bool
+        True if the baseline is that of the reference.
     """
 
     baseline: LabelBaseline | None = None
@@ -109,6 +112,7 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
     decides: bool = False
     quiet_windows: int | None = None
     quiet_improved: int | None = None
+    from_reference: bool = False
 
 
 class LabelAlarm:
@@ -134,6 +138,27 @@ class LabelAlarm:
         self._baseline, self._decides = state.baseline, state.decides
         self._accuracy, self._sizes = list(state.accuracy), list(state.sizes)
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
+        self._from_reference = state.from_reference
+
+    @property
+    def on(self) -> bool:
+        """True while labels hold the alarm."""
+        return self._alarm.on
+
+    def start_season(self, accuracy: Sequence[float], sizes: Sequence[int]) -> None:
+        """Make the baseline of labelled windows without the season; keep the baseline of a reference.
+
+        If the windows are too few, wait for more.
+        """
+        if not self._from_reference:
+            self._baseline, self._improvement = None, Latch()
+            self._accuracy, self._sizes = list(accuracy), list(sizes)
+            self._complete()
+
+    def estimate(self, correction: Correcting, window: int) -> Estimate | None:
+        """Return the corrected accuracy of a window, None if there are too few labels."""
+        own = correction.estimate(window) if _enough(correction, window) else None
+        return own if isinstance(own, Estimate) else None
 
     def collect(self, correction: Correcting, window: int, offset: float = 0.0) -> None:
         """Add a closed window to the windows from which the baseline of the labelled accuracy is made.
@@ -141,11 +166,13 @@ class LabelAlarm:
         Do nothing if the baseline is complete, or if there are too few labels. `offset` is the deviation of
         the window's hour of the week, which is no part of the baseline.
         """
-        if self._baseline is not None or not _enough(correction, window):
-            return
-        if isinstance(own := correction.estimate(window), Estimate):
+        if self._baseline is None and (own := self.estimate(correction, window)) is not None:
             self._accuracy.append(min(max(own.value - offset, 0.0), 1.0))
             self._sizes.append(own.n)
+            self._complete()
+
+    def _complete(self) -> None:
+        """Make the baseline if there are enough windows."""
         if len(self._accuracy) >= self._windows:
             self._baseline = LabelBaseline.from_windows(self._accuracy, self._sizes)
             self._accuracy, self._sizes = [], []
@@ -203,6 +230,7 @@ class LabelAlarm:
             self._decides,
             self._alarm.snapshot(),
             self._improvement.snapshot(),
+            self._from_reference,
         )
 
 

@@ -3,6 +3,11 @@
 Until there are four weeks, the chart has the same centre and limits at all hours. A window in which an alarm
 has been on for more than a week is not in control; the four weeks begin again after it. A shorter alarm may
 be the season itself, so its windows count, unless they differ from the same hours of the other weeks.
+
+The four weeks are complete when four times as many days have windows as days of the week do: 28, or 20
+without weekends. Cells more than four weeks from the median cell do not count. So neither a pause nor a wrong
+time stands for weeks of windows, and a stream that continues after a pause outvotes the weeks before it.
+While labels hold the alarm of the accuracy, the season does not begin: the newest weeks may be the failure.
 """
 
 from __future__ import annotations
@@ -11,9 +16,11 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 import msgspec
 
+from monitor.base.results import Estimate
 from monitor.base.zones import time_zone
 from monitor.config.chart import ChartConfig
 from monitor.engine.label_alarm import POOLED
@@ -29,14 +36,15 @@ from monitor.stats.charts.season import (
     date_of,
     fit_season,
     hour_number,
+    near_other_weeks,
+    repeated_cells,
 )
 
 log = logging.getLogger("blindsight")
 
-NEEDED_HOURS = WEEKS * HOURS
 _DAY = 24  # hours
 _WEEK_SECONDS = HOURS * 3600.0
-_MOST_HOURS = 2 * NEEDED_HOURS  # of cells, if few of them repeat an hour
+_MOST_AWAY = WEEKS * HOURS  # hours, of a cell from the median cell
 
 
 class SeasonState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,15 +53,18 @@ class SeasonState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     points : list of HourPoint
-        The cells that were collected; empty once there is a season.
+        The cells that were collected, in the order in which they began; empty once there is a season.
     season : Season or None
-    recent : list of float
-        The offsets of the newest windows, the last one last.
+    labelled : list of HourPoint
+        The corrected accuracy of the first window with enough labels of each cell.
+    newest : list of int
+        The hours of the newest windows, the last one last.
     """
 
     points: list[HourPoint] = []
     season: Season | None = None
-    recent: list[float] = []
+    labelled: list[HourPoint] = []
+    newest: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +98,16 @@ class SeasonLogic:
         self._zone = time_zone(settings.chart.time_zone)
         self._points = {point.hour: point for point in state.points}
         self._season = state.season
-        self._recent = deque(state.recent, POOLED)
+        self._labelled = {point.hour: point for point in state.labelled}
+        self._newest = deque(state.newest, POOLED)
 
     def start(self, points: Sequence[HourPoint]) -> Baseline | None:
         """Fit the season on the cells of a reference, and return the baseline of the chart.
 
         The result is None if the reference is shorter than four weeks, or has too few windows.
         """
-        if (
-            covered_hours(point.hour for point in points) < NEEDED_HOURS
-            or (fit := fit_season(points)) is None
-        ):
+        days, needed = count_days(point.hour for point in points)
+        if days < needed or (fit := fit_season(points)) is None:
             return None
         if fit.left_out:
             log.warning(
@@ -126,49 +136,85 @@ class SeasonLogic:
 
     @property
     def pooled_offset(self) -> float:
-        """The mean offset of the newest windows that labels judge together."""
-        return sum(self._recent) / len(self._recent) if self._recent else 0.0
+        """The mean offset of the newest windows that labels judge together; 0 without a season."""
+        if self._season is None or not self._newest:
+            return 0.0
+        return sum(float(self._season.offsets[hour % HOURS]) for hour in self._newest) / len(self._newest)
 
     def judge(self, chart: ChartLogic, value: float, size: int, time: float) -> Verdict:
         """Return the verdict of a chart on a window whose middle record has this time."""
+        hour = hour_number(time, self._zone)
+        self._newest.append(hour)
         if self._season is None:
             return chart.update(value, size)
-        self._recent.append(self.offset(time))
-        return self._season.judge(chart, value, size, hour_number(time, self._zone))
+        return self._season.judge(chart, value, size, hour)
 
     def collect(
-        self, value: float, size: int, row_sd: float, times: tuple[float, float], alarmed_since: float | None
+        self,
+        point: tuple[float, int, float],
+        times: tuple[float, float],
+        alarmed_since: float | None,
+        labelled: Estimate | None = None,
+        held: bool = False,
     ) -> Baseline | None:
         """Add a judged window. Return a baseline for the chart if the season begins with the next window.
 
         Parameters
         ----------
-        value, row_sd : float
-        size : int
+        point : tuple
+            The estimate of the window, its number of rows, and the standard deviation of one row.
         times : tuple of float
             The time of the window's middle record, and of its end.
         alarmed_since : float or None
             The time of the window that raised the metric's alarm; None without an alarm.
+        labelled : Estimate, optional
+            The corrected accuracy of the window, if it has enough labels.
+        held : bool
+            Whether labels hold the alarm, so that the season does not begin.
         """
         if self._season is not None:
             return None
         middle, end = times
         if alarmed_since is not None and end - alarmed_since > _WEEK_SECONDS:
-            self._points = {}
+            self._points, self._labelled = {}, {}
             return None
         hour = hour_number(middle, self._zone)
-        baseline = None
-        if self._points and hour // _DAY > max(self._points) // _DAY and self._missing(hour) <= 0:
-            baseline = self._fit()
-        if baseline is None:
-            self._add(hour, value, size, row_sd)
-        return baseline
+        if not held and self._begins_a_day(hour) and (baseline := self._fit()) is not None:
+            return baseline
+        self._add(hour, *point, labelled)
+        return None
 
-    def _missing(self, hour: int) -> int:
-        """Return the number of hours from the start of the day of `hour` to the end of the four weeks."""
-        return min(self._points) // _DAY * _DAY + NEEDED_HOURS - hour // _DAY * _DAY
+    def pop_labelled(self) -> tuple[list[float], list[int]]:
+        """Return and drop the labelled accuracies of the four weeks without the season, and their rows.
 
-    def _add(self, hour: int, value: float, size: int, row_sd: float) -> None:
+        Hours that are far from the same hours of the other weeks are left out. The result is empty before
+        there is a season.
+        """
+        if self._season is None:
+            return [], []
+        points, self._labelled = near_other_weeks(list(self._labelled.values())), {}
+        offsets = self._season.offsets
+        without = [min(max(each.value - float(offsets[each.hour % HOURS]), 0.0), 1.0) for each in points]
+        return without, [int(each.size) for each in points]
+
+    def _begins_a_day(self, hour: int) -> bool:
+        """Return whether an hour is on a day without cells, and the four weeks before it are complete."""
+        if hour in self._points or hour // _DAY in {each // _DAY for each in self._points}:
+            return False
+        days, needed = count_days(each.hour for each in self._counted())
+        return bool(days) and days >= needed
+
+    def _counted(self) -> list[HourPoint]:
+        """Return the cells that are at most four weeks from the median cell."""
+        if not self._points:
+            return []
+        middle = median_low(self._points)
+        return [point for hour, point in self._points.items() if abs(hour - middle) <= _MOST_AWAY]
+
+    def _add(self, hour: int, value: float, size: int, row_sd: float, labelled: Estimate | None) -> None:
+        if labelled is not None and hour not in self._labelled:
+            own_sd = (labelled.value * (1 - labelled.value)) ** 0.5
+            self._labelled[hour] = HourPoint.from_window(hour, labelled.value, labelled.n, own_sd)
         known = self._points.get(hour)
         if known is not None:
             self._points[hour] = known.plus(value, size)
@@ -176,12 +222,17 @@ class SeasonLogic:
         self._points[hour] = HourPoint.from_window(hour, value, size, row_sd)
         if len(self._points) == 1:
             log.info("%s: %s.", self._settings.name, self.view())
-        if len(self._points) > _MOST_HOURS:
-            del self._points[min(self._points)]
+        # Later cells stay, because they may outvote the median; at most half of all cells are later.
+        oldest = median_low(self._points) - _MOST_AWAY
+        self._points = {each: cell for each, cell in self._points.items() if each >= oldest}
+        self._labelled = {each: cell for each, cell in self._labelled.items() if each in self._points}
 
     def _fit(self) -> Baseline | None:
-        fit = fit_season(list(self._points.values()))
+        points = self._counted()
+        fit = fit_season(points)
         if fit is not None:
+            hours = {point.hour for point in points}
+            self._labelled = {hour: each for hour, each in self._labelled.items() if hour in hours}
             self._season, self._points = fit.season, {}
         log.info("%s: %s.", self._settings.name, self.view())
         if fit is not None and fit.left_out:
@@ -192,40 +243,55 @@ class SeasonLogic:
             )
         return None if fit is None else fit.baseline
 
-    def view(self) -> SeasonView:
-        """Return what exporters show: whether there is a season, and otherwise when it begins."""
-        zone = self._settings.chart.time_zone
-        if self._season is not None:
-            return SeasonView(self._settings.metric, zone)
-        if not self._points:
-            return SeasonView(
-                self._settings.metric, zone, "the four weeks begin with the next window in control"
-            )
-        ends = min(self._points) // _DAY * _DAY + NEEDED_HOURS
-        if max(self._points) < ends:
-            return SeasonView(
-                self._settings.metric,
-                zone,
-                f"they need four weeks of windows in control, and begin on {date_of(ends)}",
-            )
-        return SeasonView(
-            self._settings.metric,
-            zone,
-            f"they need {FEWEST_REPEATED} hours with windows in the same hour of an earlier week",
-        )
+    def view(self, held: bool = False) -> SeasonView:
+        """Return what exporters show: whether there is a season, and otherwise when it begins.
+
+        Parameters
+        ----------
+        held : bool
+            Whether labels hold the alarm, so that the season does not begin.
+        """
+        waits = "" if self._season is not None else self._waits(held)
+        return SeasonView(self._settings.metric, self._settings.chart.time_zone, waits)
+
+    def _waits(self, held: bool) -> str:
+        """Return the reason why there is no season yet."""
+        points = self._counted()
+        if not points:
+            return "the four weeks begin with the next window in control"
+        hours = [point.hour for point in points]
+        days, needed = count_days(hours)
+        first, last = min(hours) // _DAY, next(reversed(self._points)) // _DAY
+        before, enough = count_days(hour for hour in hours if hour // _DAY != last)
+        if not before or before < enough:
+            begin = max(first + WEEKS * 7, last + 1 + max(needed - days, 0))
+            return f"they need four weeks of windows in control, and begin on {date_of(begin * _DAY)}"
+        if repeated_cells(points) < FEWEST_REPEATED:
+            return f"they need {FEWEST_REPEATED} hours with windows in the same hour of an earlier week"
+        if held:
+            return "they begin when the alarm that labels hold has ended"
+        return "they begin with the next day"
 
     def snapshot(self) -> SeasonState:
         """Return the state, from which another `SeasonLogic` can resume."""
-        return SeasonState(list(self._points.values()), self._season, list(self._recent))
+        return SeasonState(
+            list(self._points.values()), self._season, list(self._labelled.values()), list(self._newest)
+        )
 
 
-def covered_hours(hours: Iterable[int]) -> int:
-    """Return the number of hours of the days from the first to the last of these hours.
+def count_days(hours: Iterable[int]) -> tuple[int, int]:
+    """Return the number of days that have one of these hours, and how many such days make four weeks.
+
+    Four weeks are four days for each day of the week that has hours. All seven count before hours have
+    covered a week.
 
     Examples
     --------
-    >>> covered_hours([30, 50, 71]), covered_hours([])
-    (48, 0)
+    >>> count_days([30, 50, 71]), count_days(range(28 * 24))
+    ((2, 28), (28, 28))
+    >>> count_days(hour for hour in range(28 * 24) if hour % 168 < 5 * 24)  # without Saturday and Sunday
+    (20, 20)
     """
-    days = [hour // _DAY for hour in hours]
-    return (max(days) - min(days) + 1) * _DAY if days else 0
+    days = {hour // _DAY for hour in hours}
+    covers_a_week = bool(days) and max(days) - min(days) >= 6
+    return len(days), WEEKS * (len({day % 7 for day in days}) if covers_a_week else 7)

@@ -13,14 +13,26 @@ from monitor.base.zones import time_zone
 from monitor.cli.check.calibrations import References
 from monitor.config.root import Task
 from monitor.engine.charting import chart_for
+from monitor.engine.season import count_days
 from monitor.stats.charts.base import Baseline, Verdict
-from monitor.stats.charts.season import WEEKS, HourPoint, SeasonFit, fit_season, hour_number
+from monitor.stats.charts.season import (
+    FEWEST_REPEATED,
+    WEEKS,
+    HourPoint,
+    SeasonFit,
+    fit_season,
+    hour_number,
+    repeated_cells,
+)
 
 if TYPE_CHECKING:
     from monitor.engine.reference import Reference
 
 PROPOSED_BELOW = 0.01
 """The p-value of the test for a season below which `check` proposes one."""
+
+SMALLEST_SHOWN = 1e-16
+"""The smallest p-value that `check` writes in full."""
 
 _DAYS = 7 * WEEKS
 
@@ -40,14 +52,27 @@ def season_sentences(tasks: Mapping[str, Task], references: References, today: d
         if task.chart.season is not None and not models:
             yield f"tasks.{name}.chart.season: there is no reference file, so {_begin(today)}"
         for model, reference in models.items():
-            days = _days(reference, task)
-            if days >= _DAYS and task.chart.season is None:
+            if task.chart.season is not None:
+                yield from _delays(name, task, model, reference, today)
+            elif _days(reference, task) >= _DAYS:
                 yield from _proposals(name, task, model, reference)
-            elif days < _DAYS and task.chart.season is not None:
-                yield (
-                    f"tasks.{name}.chart.season, model {model}: the reference covers {days} of {_DAYS} days, "
-                    f"so {_begin(today)}"
-                )
+
+
+def _delays(name: str, task: Task, model: str, reference: Reference, today: date) -> Iterator[str]:
+    """Yield a sentence if the windows of a reference are too few for a season of the model."""
+    hours = _hours(name, task, model, reference)
+    points = min(hours.values(), key=repeated_cells, default=())
+    days, needed = count_days(point.hour for point in points)
+    repeated = repeated_cells(points)
+    where = f"tasks.{name}.chart.season, model {model}"
+    if days < needed:
+        yield f"{where}: the reference has windows on {days} of {needed} days, so {_begin(today)}"
+    elif repeated < FEWEST_REPEATED:
+        yield (
+            f"{where}: in the reference, {repeated} hours with windows repeat an hour of an earlier week, "
+            f"and {FEWEST_REPEATED} are needed, so {_begin(today)}. If the stream is as slow, they begin "
+            "later or never: set a smaller window.size"
+        )
 
 
 def _begin(today: date) -> str:
@@ -70,16 +95,20 @@ def _proposals(name: str, task: Task, model: str, reference: Reference) -> Itera
     """Yield a sentence for each metric that differs between the hours of the week in a reference."""
     for metric, points in _hours(name, task, model, reference).items():
         fit = fit_season(points)
-        if fit is None or fit.p_value >= PROPOSED_BELOW:
+        days, needed = count_days(point.hour for point in points)
+        if fit is None or fit.p_value >= PROPOSED_BELOW or days < needed:
             continue
         before, after = _replayed(task, metric, points, fit)
-        narrower = 1 - _width(after) / _width(before)
+        narrower = round(100 * (1 - _width(after) / _width(before))) if _width(before) else 0
+        if _alarms(after) >= _alarms(before) and narrower < 1:
+            continue
+        width = f"{abs(narrower)}% {'narrower' if narrower > 0 else 'wider'}" if narrower else "as wide"
+        p_value = f"p = {fit.p_value:.1g}" if fit.p_value >= SMALLEST_SHOWN else f"p < {SMALLEST_SHOWN:.0e}"
         yield (
             f"tasks.{name}.chart.season, model {model}: {metric} differs between the hours of the week, by "
-            f"{100 * float(np.std(fit.season.offsets)):.1f} points on average (p = {fit.p_value:.1g}). With "
+            f"{100 * float(np.std(fit.season.offsets)):.1f} points on average ({p_value}). With "
             f"chart: {{season: hour_of_week}}, the {len(points):,} hours of the reference raise "
-            f"{_alarms(after)} instead of {_alarms(before)} false alarms, and limits are {narrower:.0%} "
-            "narrower"
+            f"{_alarms(after)} instead of {_alarms(before)} false alarms, and limits are {width}"
         )
 
 

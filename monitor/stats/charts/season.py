@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import date, datetime, tzinfo
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -75,6 +75,7 @@ _SMALLEST = (
 _ROUNDING = 1e-20  # a sum of squares that equal means can have
 _FAR = 5.0  # standard deviations
 _NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
+_FIRST, _LAST = -62_135_510_400.0, 253_402_214_400.0  # seconds; a day within the years 1 to 9999, for zones
 
 
 def hour_number(time: float, zone: tzinfo) -> int:
@@ -85,7 +86,8 @@ def hour_number(time: float, zone: tzinfo) -> int:
     Parameters
     ----------
     time : float
-        Seconds since the epoch, within the years 1 to 9999.
+        Seconds since the epoch. Times before 2 January of the year 1, or after 31 December 9999, 00:00 UTC,
+        count as these.
     zone : tzinfo
 
     Examples
@@ -94,13 +96,13 @@ def hour_number(time: float, zone: tzinfo) -> int:
     >>> hour_number(1.7e9, UTC) % HOURS  # Tuesday, 14 November 2023, 22:13
     46
     """
-    local = datetime.fromtimestamp(time, zone)
+    local = datetime.fromtimestamp(min(max(time, _FIRST), _LAST), zone)
     return (local.toordinal() - 1) * _DAY + local.hour
 
 
 def date_of(hour: int) -> str:
-    """Return the date of an `hour_number`, such as ``2023-11-14``."""
-    return datetime.fromordinal(hour // _DAY + 1).date().isoformat()
+    """Return the date of an `hour_number`, such as ``2023-11-14``; 9999-12-31 for all later hours."""
+    return date.fromordinal(min(max(hour // _DAY + 1, 1), date.max.toordinal())).isoformat()
 
 
 class HourPoint(NamedTuple):
@@ -202,7 +204,7 @@ def fit_season(points: Sequence[HourPoint]) -> SeasonFit | None:
     >>> fit.p_value < 0.01, fit.season.offsets[:24].mean().round(3), fit.season.offsets[24:].mean().round(3)
     (True, np.float64(-0.025), np.float64(0.004))
     """
-    kept = _repeating(points)
+    kept = near_other_weeks(points)
     # `sorted` by hour, so that the order in which windows came changes no sum.
     table = np.array(sorted(kept), dtype=np.float64).reshape(-1, 6).T
     _, value, size, row_sd, mean, rows = table
@@ -330,7 +332,7 @@ def _equivalent(size: Floats | float, error: Floats | float, row_variance: float
     return np.maximum(np.divide(size * row_variance, whole, out=size.copy(), where=whole > 0), 1.0)
 
 
-def _repeating(points: Sequence[HourPoint]) -> list[HourPoint]:
+def near_other_weeks(points: Sequence[HourPoint]) -> list[HourPoint]:
     """Return the cells that are near the median of their hour in the other weeks."""
     hours: dict[int, list[HourPoint]] = {}
     for point in sorted(points):
@@ -344,6 +346,12 @@ def _repeating(points: Sequence[HourPoint]) -> list[HourPoint]:
     if row_sd == 0:
         return list(points)
     return [point for each in hours.values() for point in each if _is_near(point, each, row_sd)]
+
+
+def repeated_cells(points: Sequence[HourPoint]) -> int:
+    """Return the number of cells that count, beyond the first of their hour; see `FEWEST_REPEATED`."""
+    kept = near_other_weeks(points)
+    return len(kept) - len({point.hour % HOURS for point in kept})
 
 
 def _is_near(point: HourPoint, cells: Sequence[HourPoint], row_sd: float) -> bool:

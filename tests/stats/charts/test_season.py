@@ -20,6 +20,7 @@ from monitor.stats.charts.season import (
     date_of,
     fit_season,
     hour_number,
+    repeated_cells,
 )
 
 ROW_SD = 0.18
@@ -187,6 +188,8 @@ def test_fewer_repeated_hours_give_no_season() -> None:
     assert fit_season(points[: HOURS + FEWEST_REPEATED - 1]) is None
     assert fit_season(points[: HOURS + FEWEST_REPEATED]) is not None
     assert fit_season([]) is None
+    assert repeated_cells(points[: HOURS + FEWEST_REPEATED]) == FEWEST_REPEATED
+    assert repeated_cells([]) == 0
 
 
 def test_the_limits_are_those_of_the_hour() -> None:
@@ -220,3 +223,12 @@ def test_hours_follow_the_clocks_of_the_zone() -> None:
     assert date_of(hour(2026, 11, 29, 23, 30)) == "2026-11-30"
     assert hour(2026, 10, 25, 0, 30) == hour(2026, 10, 25, 1, 30)  # the clocks go back at 03:00
     assert hour(2026, 3, 29, 1, 30) == hour(2026, 3, 29, 0, 30) + 2  # and forward at 02:00
+
+
+def test_times_beyond_the_calendar_count_as_its_ends() -> None:
+    for zone in ("UTC", "Asia/Kolkata", "America/Los_Angeles", "Pacific/Kiritimati"):
+        first, last = -62_135_596_800.0, 253_402_300_799.999
+        for time, year in ((first, "0001-01"), (-1e15, "0001-01"), (last, "9999-12"), (1e15, "9999-12")):
+            assert date_of(hour_number(time, time_zone(zone))).startswith(year)
+    assert date_of(hour_number(253_402_300_799.0, time_zone("UTC")) + 28 * 24) == "9999-12-31"
+    assert date_of(-1) == "0001-01-01"
