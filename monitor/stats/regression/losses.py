@@ -6,7 +6,7 @@ without labels. All rows have columns x: the prediction, features, and the sprea
 
 1. *The scale* s(x) of the errors e is the exponential of a fit of log(|e| + 0.1 · mean |e|). A loss whose
    unit is that of e to the power p is fitted as ℓ / s(x)^p, so that the functions of the columns multiply.
-   A scale beyond the 1 % and 99 % quantiles of the reference's scales is replaced by the quantile.
+   A scale below the reference's 1 % quantile is raised to it, and one above its maximum lowered to it.
 2. *The expected loss* m(x) is a fit of ℓ, and v(x) a fit of the squared residual. Each fit is penalised least
    squares on a function of each column: piecewise linear in a number, a height for each category of a text.
    The fits are cross-fitted: the residual r = ℓ − m(x) of a row of the reference comes from a fit without
@@ -70,7 +70,7 @@ used."""
 
 _LEAST_ERROR = 0.1  # mean absolute errors
 _LEAST_VARIANCE = 0.1  # mean variances
-_SCALES = 0.01, 0.99  # quantiles of the scales that are used: a tiny scale gives a row a huge weight in a fit
+_LOW_SCALES = 0.01  # the share of rows whose scales are raised: a tiny scale gives a row a huge weight
 _FEWEST_PARTS = 8  # consecutive parts of the reference that show a difference between windows
 _MOST_SKEWED = 1.5  # with a larger skewness the quantiles of the expansion cross
 
@@ -212,7 +212,7 @@ class LossReference:
         additive = AdditiveFit.from_rows(bases, columns[kept])
         size = np.abs(values[0, kept])
         scale, line = additive.fit(np.log(size + (_LEAST_ERROR * size.mean() or 1.0))[None])
-        lowest, highest = np.quantile(additive.rows @ scale[0], _SCALES)
+        lowest, highest = np.quantile(additive.rows @ scale[0], (_LOW_SCALES, 1.0))
         line = np.clip(line, lowest, highest)
         powers = np.array([loss.power for loss in losses.values()])
         units = np.exp(powers[:, None] * line)

@@ -83,7 +83,7 @@ def witness(window: Floats, level: float) -> dict[str, tuple[float, float, float
     design, own = functions(columns), functions(window)
     inverse = np.linalg.inv(design.T @ design + bends.T @ bends + ridge.T @ ridge)
     logs = np.log(np.abs(errors) + 0.1 * np.abs(errors).mean())
-    ends = np.quantile(design @ solve(design, logs), (0.01, 0.99))
+    ends = np.quantile(design @ solve(design, logs), (0.01, 1.0))
     line, own_line = np.clip(crossed(design, logs), *ends), np.clip(own @ solve(design, logs), *ends)
     n, results = len(window), {}
     for name, loss in losses_of(errors).items():
