@@ -100,6 +100,7 @@ class JudgeState(msgspec.Struct, frozen=True):
     attributions: dict[str, Attribution] = {}
     by_labels: LabelAlarmState | None = None  # None in states of older versions
     seasons: dict[str, SeasonState] = {}
+    restarted: bool = False
 
 
 class Judge:
@@ -126,6 +127,7 @@ class Judge:
         }
         self._warming = {metric: list(points) for metric, points in state.warming.items()}
         self._warmed = state.warmed
+        self._restarted = state.restarted  # whether the next baseline follows one that was dropped
         self._parts = dict(state.parts)
         self._warming_parts = dict(state.warming_parts)
         self._attributions = dict(state.attributions)
@@ -216,7 +218,9 @@ class Judge:
         self._parts = dict(parts or {})
         self._warming, self._warmed, self._alarmed, self._rebaselining = {}, 0, {}, {}
         self._warming_parts, self._attributions = {}, {}
-        if not baselines:
+        if baselines:
+            self._restarted = False
+        else:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
@@ -224,7 +228,7 @@ class Judge:
         state = LabelAlarmState(baseline, from_reference=baseline is not None)
         self._by_labels = self._settings.label_alarm(state)
 
-    def rebaseline(self, metric: str, windows: int) -> int:
+    def rebaseline(self, metric: str) -> int:
         """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
 
         If a new version of the model has begun a baseline that is not complete, nothing is dropped, and the
@@ -236,8 +240,6 @@ class Judge:
         Parameters
         ----------
         metric : str
-        windows : int
-            The number of closed windows of all versions of the model.
 
         Raises
         ------
@@ -245,7 +247,7 @@ class Judge:
             No metric has a baseline yet, so there is nothing to drop.
         """
         if self.warming_up and not self._rebaselining:
-            if windows > self._warmed:
+            if self._restarted:
                 return self._settings.baseline_windows - self._warmed % self._settings.baseline_windows
             raise RequestError(
                 f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows "
@@ -280,6 +282,7 @@ class Judge:
     def restart(self) -> None:
         """Drop baselines, charts and pooled windows, because another version of the model answers."""
         self.set_baseline({})
+        self._restarted = True
         self._objectives = self._build_objectives({})
         self._standing, self._pooled = {}, {}
 
@@ -372,6 +375,7 @@ class Judge:
             attributions=dict(self._attributions),
             by_labels=self._by_labels.snapshot(),
             seasons={metric: season.snapshot() for metric, season in self._seasons.items()},
+            restarted=self._restarted,
         )
 
     def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:

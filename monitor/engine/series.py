@@ -394,7 +394,7 @@ class Series:
         RequestError
             No metric has a baseline yet.
         """
-        windows = self._judge.rebaseline(metric, self._windows.number)
+        windows = self._judge.rebaseline(metric)
         self.changed = True
         self._output.note_rebaseline(metric, reason, time, self._windows.number)
         return windows

@@ -187,6 +187,22 @@ def test_without_a_baseline_there_is_nothing_to_release() -> None:
     ]
 
 
+def test_a_window_that_is_too_small_does_not_make_the_first_version_a_new_one() -> None:
+    engine_rig = rig()
+    engine_rig.feed(answers(np.random.default_rng(0), 5))
+    assert [report.size for report in engine_rig.engine.finish()] == [5]
+    with pytest.raises(RequestError, match="there is no baseline yet, 0 of 5 windows are closed"):
+        ask(engine_rig.engine)
+
+
+def test_a_new_version_before_the_first_baseline_has_the_reason_also_after_a_restart() -> None:
+    engine_rig = rig()
+    engine_rig.feed(answers(np.random.default_rng(1), 300, version="1"))
+    engine_rig.feed(answers(np.random.default_rng(2), 200, start=1.72e9, version="2"))
+    engine_rig.restart()
+    assert ask(engine_rig.engine).endswith("the next 3 windows complete its new baseline; its alarm is off.")
+
+
 def test_the_baseline_of_a_new_version_goes_on_and_has_the_reason() -> None:
     engine_rig = rig()
     engine_rig.feed(answers(np.random.default_rng(1), 1000, version="1"))
