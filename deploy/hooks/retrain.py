@@ -1,23 +1,30 @@
 """A receiver of Alertmanager's webhooks that retrains a model, and notes the reason for its new baseline.
 
-    python retrain.py [--listen HOST:PORT] [--pause HOURS] CONFIG PAGE COMMAND…
+    python retrain.py [--listen HOST:PORT] [--pause HOURS] [--job-seconds N] [--wait-seconds N]
+        CONFIG PAGE COMMAND…
 
 CONFIG is the agent's configuration, PAGE the address of its page, such as http://127.0.0.1:9109. COMMAND is
 the job, which trains and deploys. It gets TASK, MODEL, METRIC and REASON in its environment, and the last
 line of its output is the new version of the model. When the agent has answers of this version, it makes a
 new baseline, and `blindsight rebaseline` notes the reason, which the chart, the reports and the store show.
 
-One job runs at a time. A model is not retrained again within the pause (24 hours) after its last job, also
-if the job failed; each refusal and each failure is printed. TOKEN in the environment is a token of
-`export.tokens`.
+One job runs at a time, and the next one waits until the agent has answers of the new version. A job is ended
+after `--job-seconds` (6 hours), and the wait for answers after `--wait-seconds` (1 hour). A model is not
+retrained again within the pause (24 hours) after its last job, also if the job failed; each refusal and each
+failure is printed. A restart of the receiver forgets the jobs that wait, and the pause.
+TOKEN in the environment is a token of `export.tokens`.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import queue
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +38,8 @@ ALERTS = ("BlindsightObjectiveBreached", "BlindsightOutOfControl")
 HOUR = 3600.0
 MOST_BYTES = 1 << 20
 MOST_JOBS = 100
+REQUEST_SECONDS = 600.0
+SOCKET_SECONDS = 10  # Alertmanager gives up after ten seconds too
 
 
 class Cause(NamedTuple):
@@ -43,20 +52,53 @@ class Cause(NamedTuple):
 
 
 def causes(notification: dict[str, Any]) -> list[Cause]:
-    """Return one cause for each model of a notification, without alerts that ended and alerts of groups."""
+    """Return one cause for each model of a notification, without alerts that ended and alerts of groups.
+
+    An alert without the labels or the form of a cause is printed and skipped.
+    """
     first: dict[tuple[str, str], Cause] = {}
     for alert in notification["alerts"]:
-        labels = alert["labels"]
-        if alert["status"] == "firing" and labels["alertname"] in ALERTS and not labels.get("group"):
-            summary = alert["annotations"].get("summary", labels["alertname"])
-            cause = Cause(labels["task"], labels["model"], labels["metric"], summary)
+        try:
+            cause = cause_of(alert)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            print(f"skipped an alert, which is not on a model of Blindsight: {error!r}"[:300], flush=True)
+            continue
+        if cause is not None:
             first.setdefault((cause.task, cause.model), cause)
     return list(first.values())
+
+
+def cause_of(alert: dict[str, Any]) -> Cause | None:
+    """Return the cause of an alert; None if it ended, concerns a group or is of another kind."""
+    labels = alert["labels"]
+    if alert["status"] != "firing" or labels["alertname"] not in ALERTS or labels.get("group"):
+        return None
+    summary = alert.get("annotations", {}).get("summary", labels["alertname"])
+    cause = Cause(labels["task"], labels["model"], labels["metric"], summary)
+    for name, value in cause._asdict().items():
+        if not isinstance(value, str) or "\0" in value:
+            raise ValueError(f"{name}: {value!r}; expected text without a NUL character")
+    return cause
 
 
 def say(cause: Cause, words: str) -> None:
     """Print a line about a model."""
     print(f"{time.strftime('%H:%M:%S')} {cause.task}/{cause.model}: {words}", flush=True)
+
+
+def run_job(command: list[str], environment: dict[str, str], seconds: float) -> str:
+    """Return the output of a job. After the limit, end it with all processes that it started."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        try:
+            output, _ = job.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            raise
+    if job.returncode:
+        raise subprocess.CalledProcessError(job.returncode, command)
+    return output
 
 
 class Retraining:
@@ -74,6 +116,9 @@ class Retraining:
         model = cause.task, cause.model
         with self._lock:
             since = (time.monotonic() - self._last.get(model, float("-inf"))) / HOUR
+            if since == float("-inf"):
+                say(cause, f"no job, as one runs or waits: {cause.reason}")
+                return
             if since < self._options.pause:
                 say(cause, f"no job, as its last one was {since:.1f} hours ago: {cause.reason}")
                 return
@@ -89,28 +134,32 @@ class Retraining:
             cause = self._jobs.get()
             try:
                 self._retrain(cause)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                say(cause, f"failed, and the alert stays: {error}")
+            except Exception as error:  # noqa: BLE001 - the next job must run, whatever happens to this one
+                say(cause, f"failed, and the alert stays: {error or repr(error)}")
             with self._lock:
                 self._last[cause.task, cause.model] = time.monotonic()
 
     def _retrain(self, cause: Cause) -> None:
         say(cause, f"retraining: {cause.reason}")
         words = dict(zip(("TASK", "MODEL", "METRIC", "REASON"), cause, strict=True))
-        job = subprocess.run(
-            self._options.command, env=os.environ | words, stdout=subprocess.PIPE, text=True, check=True
-        )
-        version = (job.stdout.strip().splitlines() or [""])[-1]
+        output = run_job(self._options.command, os.environ | words, self._options.job_seconds)
+        version = (output.strip().splitlines() or [""])[-1]
         if not version:
             raise ValueError("the job printed no version")
         say(cause, f"version {version} is trained")
-        while self._version(cause) != version:
+        end = time.monotonic() + self._options.wait_seconds
+        while (seen := self._version(cause)) != version:
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"no answer of version {version} within {self._options.wait_seconds:g} seconds, the "
+                    f"agent's newest is {seen}; deploy it, or raise --wait-seconds"
+                )
             time.sleep(self._options.poll)
         task, model, metric, reason = cause
         words_of_request = ["--task", task, "--model", model, "--metric", metric]
         reason = f"version {version}, retrained after: {reason}"
         command = ["blindsight", "rebaseline", self._options.config, *words_of_request, "--reason", reason]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=REQUEST_SECONDS)
         say(cause, done.stdout.strip())
 
     def _version(self, cause: Cause) -> str | None:
@@ -122,24 +171,34 @@ class Retraining:
         try:
             with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as got:
                 models = json.load(got)["models"]
-        except OSError as error:
-            say(cause, f"{address}: {error}; trying again")
-            return None
-        return next((each["version"] for each in models if each["model"] == cause.model), None)
+            return next((each["version"] for each in models if each["model"] == cause.model), None)
+        except (OSError, http.client.HTTPException) as error:
+            say(cause, f"{address}: {error!r}; trying again")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            say(cause, f"{address}: it is no answer of the agent's page: {error!r}; trying again")
+        return None
 
 
 def handler_of(retraining: Retraining) -> type[BaseHTTPRequestHandler]:
     """Return a handler of Alertmanager's notifications."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = SOCKET_SECONDS
+
         def do_POST(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
             try:
+                size = int(self.headers.get("Content-Length") or 0)
                 if not 0 < size <= MOST_BYTES:
                     raise ValueError(f"a body of {size} bytes; expected 1 to {MOST_BYTES}")
-                for cause in causes(json.loads(self.rfile.read(size))):
+                body = self.rfile.read(size)
+                if len(body) < size:
+                    raise ValueError(f"a body of {len(body)} bytes; expected {size}")
+                for cause in causes(json.loads(body)):
                     retraining.start(cause)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except TimeoutError:
+                self.send_error(408, f"no whole body within {SOCKET_SECONDS} seconds")
+                return
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 self.send_error(400, f"no notification of Alertmanager: {error!r}"[:200].replace("\n", " "))
                 return
             self.send_response(200)  # before the job ends: Alertmanager waits ten seconds
@@ -151,23 +210,63 @@ def handler_of(retraining: Retraining) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def main() -> None:
-    """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--listen", default="127.0.0.1:9096", metavar="HOST:PORT")
-    parser.add_argument("--pause", type=float, default=24.0, metavar="HOURS")
-    parser.add_argument(
-        "--poll", type=float, default=10.0, metavar="SECONDS", help="between looks at the page"
+def listen_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of an address such as ``127.0.0.1:9096`` or ``[::1]:9096``."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; expected HOST:PORT, such as 127.0.0.1:9096 or [::1]:9096"
+        )
+    return host, int(port)
+
+
+def positive(text: str) -> float:
+    """Return a number that is positive and finite."""
+    if not 0 < float(text) < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a number above 0")
+    return float(text)
+
+
+def parser_of_options() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        usage=(__doc__ or "").partition("python ")[2].partition("\n\n")[0],
+        description=(__doc__ or "").partition("\n")[0],
+        epilog="A restart forgets the jobs that wait, and the pause.",
     )
+    parser.add_argument("--listen", type=listen_address, default="127.0.0.1:9096", metavar="HOST:PORT")
+    parser.add_argument("--pause", type=float, default=24.0, metavar="HOURS", help="between jobs of a model")
+    seconds: dict[str, Any] = {"type": positive, "metavar": "SECONDS"}
+    parser.add_argument("--job-seconds", default=6 * HOUR, help="the longest time of a job", **seconds)
+    parser.add_argument(
+        "--wait-seconds", default=HOUR, help="the longest wait for answers of the new version", **seconds
+    )
+    parser.add_argument("--poll", default=10.0, help="between looks at the page", **seconds)
     parser.add_argument("config")
     parser.add_argument("page")
     parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser
+
+
+def main() -> None:
+    """Serve until the process is ended."""
+    parser = parser_of_options()
     options = parser.parse_args()
     if not options.command:
         parser.error("expected the command of the job after the page")
-    host, _, port = options.listen.rpartition(":")
-    with ThreadingHTTPServer((host, int(port)), handler_of(Retraining(options))) as server:
-        print(f"Waiting for notifications on {options.listen}.", flush=True)
+    if not options.page.startswith(("http://", "https://")):
+        parser.error(f"page: {options.page!r}; expected its address, such as http://127.0.0.1:9109")
+    for command in (options.command[0], "blindsight"):
+        if shutil.which(command) is None:
+            parser.error(f"there is no command {command!r}; install it, or add its folder to PATH")
+    host, port = options.listen
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    with Server((host, port), handler_of(Retraining(options))) as server:
+        print(f"Waiting for notifications on {host}, port {port}.", flush=True)
         server.serve_forever()
 
 

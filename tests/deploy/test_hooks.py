@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from tests.harness import ROOT
 from tests.recipes.page import blocks
 from tests.services.alertmanager_server import AlertmanagerServer, example
 from tests.services.process import PATIENCE_SECONDS, free_ports, stop, wait_until
-from tests.services.webhook import Webhook
+from tests.services.webhook import LocalServer, Webhook
 from tests.streams import ORIGINAL, answers
 
 FOLDER = ROOT / "deploy" / "hooks"
@@ -41,7 +44,7 @@ print(2)
 
 @contextmanager
 def hook(
-    folder: Path, *words: str, page: str = "http://127.0.0.1:9"
+    folder: Path, *words: str, page: str = "http://127.0.0.1:9", limits: Sequence[str] = ()
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Run the receiver; yield its address, and a function that returns what it printed."""
     programs = folder / "bin"
@@ -49,7 +52,7 @@ def hook(
     (programs / "blindsight").write_text(f'#!/bin/sh\nexec {sys.executable} -m monitor.cli "$@"\n')
     (programs / "blindsight").chmod(0o755)
     listen = f"127.0.0.1:{free_ports(1)[0]}"
-    options = ["--listen", listen, "--poll", "0.2", str(folder / "config.yaml"), page]
+    options = ["--listen", listen, "--poll", "0.2", *limits, str(folder / "config.yaml"), page]
     path = f"{programs}:{os.environ['PATH']}"
     log = folder / "hook.log"
     with log.open("wb") as out:
@@ -66,9 +69,14 @@ def hook(
         stop(process)
 
 
-def notification(**labels: str) -> dict[str, Any]:
+def notification(**labels: object) -> dict[str, Any]:
     """Return a notification of Alertmanager about one alert on the accuracy of a model."""
-    own = {"alertname": "BlindsightOutOfControl", "task": "t", "model": "erm", "metric": "accuracy"} | labels
+    own: dict[str, object] = {
+        "alertname": "BlindsightOutOfControl",
+        "task": "t",
+        "model": "erm",
+        "metric": "accuracy",
+    } | labels
     summary = "t/erm: accuracy about 76 % (70 to 80)"
     alert = {"status": "firing", "labels": own, "annotations": {"summary": summary}}
     return {"version": "4", "status": "firing", "groupLabels": {}, "alerts": [alert]}
@@ -83,6 +91,14 @@ def post(address: str, body: object) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return error.code
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process runs; one that has ended, but has not been waited for, does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 def value_at(notice: dict[str, Any], key: str) -> Any:
@@ -154,6 +170,12 @@ def test_an_alert_retrains_the_model_and_the_reason_is_in_its_timeline(
     assert values[3].startswith("t/erm: accuracy fell from ")
     for each in sensor["spec"]["dependencies"][0]["filters"]["data"]:
         assert value_at(notice, each["path"]) in each["value"]
+    script = sensor["spec"]["dependencies"][0]["filters"]["script"]
+    label, empty = re.findall(r"event\.body\.alerts\[1\]\.labels\.(\w+)\n(?s:.*) or group == (\S+)", script)[
+        0
+    ]
+    assert label in notification(group="region=eu")["alerts"][0]["labels"]
+    assert notice["alerts"][0]["labels"].get(label, "") == json.loads(empty)
 
 
 @pytest.mark.slow
@@ -172,7 +194,7 @@ def test_a_job_that_fails_is_printed_and_is_not_tried_again_within_the_pause(tmp
         wait_until(lambda: post(address, notification()) == 200 and "hours ago" in log(), "it is refused")
         assert "t/erm: no job, as its last one was 0.0 hours ago: t/erm: accuracy about 76 %" in log()
         assert post(address, ["no notification"]) == 400
-        assert post(address, notification() | {"alerts": [{}]}) == 400
+        assert post(address, {"alerts": 3}) == 400
     assert "other" not in log()
     assert log().count("retraining: ") == 1
 
@@ -184,3 +206,113 @@ def test_a_job_without_a_version_changes_nothing(tmp_path: Path) -> None:
         wait_until(
             lambda: "failed, and the alert stays: the job printed no version" in log(), "it is printed"
         )
+
+
+@pytest.mark.slow
+def test_alerts_of_another_form_are_skipped_and_each_model_has_its_job(tmp_path: Path) -> None:
+    with hook(tmp_path, "false") as (address, log):
+        whole, number, nameless = notification(), notification(metric=5), notification(model="other")
+        del nameless["alerts"][0]["labels"]["metric"]
+        assert (
+            post(address, {"alerts": [{}, *number["alerts"], *nameless["alerts"], *whole["alerts"]]}) == 200
+        )
+        assert post(address, notification(model="next")) == 200
+        wait_until(lambda: "t/erm: failed" in log() and "t/next: failed" in log(), "both jobs run")
+    assert log().count("skipped an alert") == 3
+    assert "metric: 5; expected text" in log()
+    assert "t/other" not in log()
+
+
+@pytest.mark.slow
+def test_a_request_of_another_form_is_refused(tmp_path: Path) -> None:
+    def answer(address: str, request: bytes) -> bytes:
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
+            connection.sendall(b"POST / HTTP/1.1\r\n" + request)
+            return connection.recv(1000)
+
+    deep = b'{"alerts":' + b"[" * 200_000
+    with hook(tmp_path, "false") as (address, log):
+        assert b" 400 " in answer(address, b"Content-Length: x\r\n\r\n")
+        assert b" 400 " in answer(address, b"Content-Length: %d\r\n\r\n" % len(deep) + deep)
+        assert b" 408 " in answer(address, b"Content-Length: 100\r\n\r\nab")
+    assert "Traceback" not in log()
+
+
+@pytest.mark.slow
+def test_a_job_and_a_version_that_do_not_come_end_and_the_next_job_runs(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    job = ["sh", "-c", f"sleep 600 & echo $! >> {child}; wait"]
+    with hook(tmp_path, *job, limits=["--job-seconds", "2"]) as (address, log):
+        assert post(address, notification()) == 200
+        assert post(address, notification(model="next")) == 200
+        assert post(address, notification(model="next")) == 200
+        wait_until(lambda: "t/next: failed" in log(), "both jobs end")
+        assert "timed out after 2.0 seconds" in log()
+        assert "t/next: no job, as one runs or waits: " in log()
+        ids = child.read_text().split()
+        wait_until(lambda: not any(is_running(int(each)) for each in ids), "what the jobs started ends")
+    assert len(ids) == 2
+
+
+@pytest.mark.slow
+def test_a_page_of_another_program_and_a_version_without_answers_end_the_wait(tmp_path: Path) -> None:
+    bodies = [b'{"x": 1}', b"no JSON", b'{"models": [{"model": "erm", "version": "1"}]}']
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = bodies.pop(0) if len(bodies) > 1 else bodies[0]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: Any) -> None:
+            """Write nothing on standard error."""
+
+    limits = ["--wait-seconds", "2"]
+    with (
+        LocalServer(Page) as page,
+        hook(tmp_path, "echo", "2", page=page.url, limits=limits) as (address, log),
+    ):
+        assert post(address, notification()) == 200
+        assert post(address, notification(model="next")) == 200
+        wait_until(lambda: "t/next: failed" in log(), "both waits end")
+    assert log().count("it is no answer of the agent's page") == 2
+    wanted = (
+        "no answer of version 2 within 2 seconds, the agent's newest is 1; deploy it, or raise --wait-seconds"
+    )
+    assert f"t/erm: failed, and the alert stays: {wanted}" in log()
+    assert f"t/next: failed, and the alert stays: {wanted.replace('is 1', 'is None')}" in log()
+
+
+@pytest.mark.slow
+def test_the_start_names_an_address_and_a_command_that_cannot_work(tmp_path: Path) -> None:
+    def run(*words: str, path: Path = tmp_path) -> str:
+        command = [sys.executable, str(FOLDER / "retrain.py"), *words]
+        done = subprocess.run(
+            command, env={"PATH": str(path)}, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+        assert done.returncode == 2
+        return done.stderr
+
+    page = "http://127.0.0.1:9"
+    for wrong in ("19556", ":19556", "127.0.0.1:x", "127.0.0.1:70000"):
+        wanted = f"'{wrong}'; expected HOST:PORT, such as 127.0.0.1:9096 or [::1]:9096"
+        assert wanted in run("--listen", wrong, "config.yaml", page, "true")
+    assert "page: 'p'; expected its address, such as http://127.0.0.1:9109" in run("config.yaml", "p", "true")
+    assert "'0'; expected a number above 0" in run("--wait-seconds", "0", "config.yaml", page, "true")
+    job = tmp_path / "job"
+    job.write_text("")
+    job.chmod(0o755)
+    assert "there is no command 'nonesuch'; install it" in run("config.yaml", page, "nonesuch")
+    assert "there is no command 'blindsight'; install it, or add its folder to PATH" in run(
+        "config.yaml", page, "job"
+    )
+
+
+@pytest.mark.slow
+def test_it_listens_on_an_address_of_ipv6(tmp_path: Path) -> None:
+    listen = f"[::1]:{free_ports(1)[0]}"
+    with hook(tmp_path, "false", limits=["--listen", listen]) as (_, log):
+        assert post(f"http://{listen}", notification()) == 200
+        wait_until(lambda: "t/erm: failed" in log(), "the job runs")
