@@ -15,7 +15,7 @@ from connectors.files import FileSource, is_table_name
 from connectors.formats.wires.choice import wire_for
 from connectors.splits import is_plain
 from monitor.base.errors import SinkError
-from monitor.base.records import Chunk
+from monitor.base.records import NO_ID, Batch, Chunk, Floats, Keys, LabelBatch
 from monitor.base.source import EndOfSource, Raw, RawBlock, bytes_in, records_in
 from monitor.cli.backtest.injecting import DropPoint, Model, models_with_baseline, without_labels
 from monitor.cli.backtest.signals import SignalLog
@@ -29,6 +29,7 @@ from monitor.reports.window_report import WindowReport
 
 _PIECES = 256  # so many parts of the files or more, so that drops begin near the requested shares
 _READ_SECONDS = 0.2
+_MOST_TIMES = 1_000_000  # answers and labels of a task from which the delay of labels is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,45 @@ class SavedStart:
 
 
 @dataclass(slots=True)
+class LabelDelays:
+    """The times of the first answers and labels of a task, which show how late its labels come."""
+
+    _answers: list[tuple[Keys, Floats]] = field(default_factory=list)
+    _labels: list[tuple[Keys, Floats]] = field(default_factory=list)
+    _along: int = 0
+    _rows: int = 0
+
+    def add(self, batch: Batch | LabelBatch) -> None:
+        """Add a batch; labels that come along with their answers have no delay."""
+        if isinstance(batch, Batch):
+            self._along += int((batch.label >= 0).sum())
+        if self._rows >= _MOST_TIMES:
+            return
+        self._rows += len(batch)
+        if isinstance(batch, Batch):
+            self._answers.append((batch.key, batch.time))
+            return
+        self._labels.append((batch.key, batch.time))
+        if len(batch.first_row) == len(batch):  # a label of a request belongs to its rows
+            self._labels.append((batch.first_row, batch.time))
+
+    def median(self) -> float:
+        """Return the median time from an answer to its label in seconds; 0 without timed labels."""
+        delays = np.zeros(self._along)
+        if self._answers and self._labels:
+            (keys, times), (labels, came) = (
+                tuple(map(np.concatenate, zip(*pairs, strict=True)))
+                for pairs in (self._answers, self._labels)
+            )
+            order = np.argsort(keys, kind="stable")
+            place = np.minimum(np.searchsorted(keys[order], labels), len(keys) - 1)
+            joined = (keys[order][place] == labels) & (labels != NO_ID)
+            late = (came - times[order][place])[joined]
+            delays = np.concatenate([delays, np.maximum(late[np.isfinite(late)], 0.0)])
+        return float(np.median(delays)) if len(delays) else 0.0
+
+
+@dataclass(slots=True)
 class HistoryRun:
     """An engine that replays the history as it was, and the signals (alarms) in its reports.
 
@@ -123,6 +163,8 @@ class HistoryReplay:
     facts : Facts
     labels : int
         The number of labels in the files.
+    delays : dict of str to LabelDelays
+        How late labels come, by task.
     times : tuple of float
         The times of the first and of the last answer; NaN if no answer has a time.
     """
@@ -142,6 +184,7 @@ class HistoryReplay:
         self.starts: list[SavedStart] = []
         self.facts = Facts()
         self.labels = 0
+        self.delays: dict[str, LabelDelays] = {}
         self.times = math.nan, math.nan
         self._tasks = tasks
         self._config, self._files, self._folder = config, files, folder
@@ -209,6 +252,9 @@ class HistoryReplay:
             if len(known):
                 earliest, latest = float(known.min()), float(known.max())
                 self.times = float(np.fmin(self.times[0], earliest)), float(np.fmax(self.times[1], latest))
+        batches: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
+        for each in batches:
+            self.delays.setdefault(each.task, LabelDelays()).add(each)
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
         self.labels += along + sum(len(labels) for labels in chunk.labels)
         self.runs[True].note(self.runs[True].engine.absorb(chunk, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from monitor.reports.statements import count
 from monitor.reports.window_report import rfc3339
 
 _DAY, _HOUR = 86_400.0, 3600.0
+_DELAY_NOTED = 60.0
 _CHANCE_NOTED = 0.5  # alarms that would begin in a period of this length without an incident
 
 
@@ -79,7 +81,9 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     processes = processes_for(options.files, options.processes)
     config = load_config(options.config)
     if not config.scored_tasks:
-        raise ConfigError(f"{options.config}: no task has charts of models; add a task with scores")
+        raise ConfigError(
+            f"--incident: {options.config}: no task has charts of models; add a task with scores"
+        )
     trial = ReferenceTrial(config)
     settings, began = trial.engine_settings(event_time=True), time.monotonic()
     history = HistoryReplay(config, settings, options.files, [], config.scored_tasks, Path())
@@ -87,7 +91,8 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     _refuse_outside(options, history, start, end)
     tried = settings_of(config, labelled=history.labels > 0)
     announce(_cost(len(tried), processes, time.monotonic() - began))
-    common = start, end, options.seed
+    delays = {name: history.delays[name].median() for name in config.scored_tasks if name in history.delays}
+    common = start, end, options.seed, delays
     jobs = [GridJob(config, trial.references, tuple(options.files), each, *common) for each in tried]
     today = replay_setting(jobs[0])
     _refuse_empty(config, options, today.log)
@@ -101,7 +106,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
         incident=outcome,
         picture=None,
         page=None,
-        notes=list(_notes(outcome, history, start, end)),
+        notes=list(_notes(outcome, history, today.log)),
     )
     return Backtest(document, history.runs[history.labels > 0])
 
@@ -194,6 +199,8 @@ def _sighting(task: Task, log: IncidentLog, model: Any) -> Sighting:
     alarms = [each for each in log.alarms if each.model == model]
     first = alarms[0] if alarms else None
     outcome: Any = "seen"
+    if first is not None and first.begins >= log.end:
+        outcome = "seen_after_end"
     if first is None:
         outcome = "alarm_before" if log.on_before(model) else "missed"
         if not log.answered_inside(model):
@@ -227,7 +234,9 @@ def _hours_after(log: IncidentLog, alarm: IncidentAlarm) -> float:
 
 
 def _setting_outcome(name: str, task: Task, tried: TriedSetting, labels_a_day: float) -> SettingOutcome:
-    log, setting = tried.log, tried.setting
+    log, setting, refused = tried.log, tried.setting, tried.refused.get(name, "")
+    if refused:
+        log = IncidentLog(log.start, log.end)
     sections = changed_task(task, setting)
     alarms = [each for each in log.alarms if each.model.task == name]
     months = log.seconds_outside(name) / MONTH_SECONDS
@@ -243,7 +252,7 @@ def _setting_outcome(name: str, task: Task, tried: TriedSetting, labels_a_day: f
         label_share=setting.share,
         labels_a_day=labels_a_day * setting.share,
         changes=setting.changes,
-        refused=tried.refused,
+        refused=refused,
         models=sum(map(log.answered_inside, log.models(name))),
         seen=len({each.model for each in alarms}),
         hours=_hours_after(log, alarms[0]) if alarms else None,
@@ -251,7 +260,7 @@ def _setting_outcome(name: str, task: Task, tried: TriedSetting, labels_a_day: f
         signals=_signals(alarms[0]) if alarms else [],
         other_alarms=log.others(name),
         other_alarms_a_month=log.others(name) / months if months > 0 else None,
-        predicted=sum(each or 0.0 for each in predicted) if tried.rates else None,
+        predicted=sum(each or 0.0 for each in predicted) if tried.rates and not refused else None,
     )
 
 
@@ -308,20 +317,26 @@ def _is_sooner(row: SettingOutcome, today: SettingOutcome) -> bool:
     return row.hours is not None and (today.hours is None or row.hours < today.hours)
 
 
-def _notes(outcome: IncidentOutcome, history: HistoryReplay, start: float, end: float) -> Iterator[str]:
+def _notes(outcome: IncidentOutcome, history: HistoryReplay, log: IncidentLog) -> Iterator[str]:
     if not history.labels:
         yield "The files have no labels, so each row is without labels."
+    for task, delay in log.delays.items():
+        if delay >= _DELAY_NOTED:
+            yield (
+                f"{task}: labels come {duration_words(delay / _HOUR)} after their answers (median), so "
+                "alarms that begin so long after the end count as the incident's in rows with labels."
+            )
     for row in outcome.settings:
         if row.today and row.other_alarms_a_month is not None:
-            chance = row.other_alarms_a_month * (end - start) / MONTH_SECONDS
+            length = log.end_of_labels(row.task) - log.start
+            chance = row.other_alarms_a_month * length / MONTH_SECONDS
             if chance >= _CHANCE_NOTED:
                 yield (
                     f"{row.task}: alarms outside of the incident are so many that about {chance:.1f} would "
                     "begin in a period of this length by themselves, so one in it says little."
                 )
-    refused = dict.fromkeys(row.refused for row in outcome.settings if row.refused)
-    for reason in refused:
-        rows = sum(row.refused == reason for row in outcome.settings)
-        yield f"{count(rows, 'setting')} cannot be used: {reason}"
+    refused = Counter((row.task, row.refused) for row in outcome.settings if row.refused)
+    for (task, reason), rows in refused.items():
+        yield f"{task}: {count(rows, 'setting')} cannot be used: {reason}"
     if any(each.configuration for each in outcome.recommendations):
         yield "One incident is one example: run `blindsight backtest` with the new sections first."

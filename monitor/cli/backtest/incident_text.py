@@ -80,9 +80,12 @@ def sighting_words(each: Sighting) -> str:
     if each.hours is None or each.windows is None or each.time is None:
         return f"{name}: missed"
     later = f"; later {', '.join(each.later)}" if each.later else ""
+    where = f"in window {each.windows} of the incident"
+    if each.outcome == "seen_after_end":
+        where = f"after its end, in window {each.windows} since its start"
     words = (
-        f"{name}: seen after {duration_words(each.hours)}, in window {each.windows} of the incident "
-        f"({_minute(each.time)}), by {', '.join(each.signals)}{later}. {_sentence(each.fact)}"
+        f"{name}: seen after {duration_words(each.hours)}, {where} ({_minute(each.time)}), "
+        f"by {', '.join(each.signals)}{later}. {_sentence(each.fact)}"
     )
     return f"{words} {_sentence(each.cause)}" if each.cause else words
 

@@ -134,7 +134,7 @@ class DropStart(msgspec.Struct, frozen=True, kw_only=True):
     record: Annotated[int, Meta(description="Number of answers and labels before the drop.")]
 
 
-Sight = Literal["seen", "missed", "alarm_before", "no_baseline", "no_answers"]
+Sight = Literal["seen", "seen_after_end", "missed", "alarm_before", "no_baseline", "no_answers"]
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,12 +145,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Annotated[
         Sight,
         Meta(
-            description="alarm_before: an alarm was on before, and no other began. no_baseline: the incident "
+            description="seen_after_end: the first alarm began after the end, when labels of the incident "
+            "came. alarm_before: an alarm was on before, and no other began. no_baseline: the incident "
             "begins in the first windows, which become the baseline."
         ),
     ]
     time: Annotated[str | None, Meta(description="The end of the window of the alarm.")]
-    windows: Annotated[int | None, Meta(description="Windows of the incident until then.")]
+    windows: Annotated[int | None, Meta(description="Windows since the start of the incident.")]
     hours: Annotated[float | None, Meta(description="Hours since the start of the incident.")]
     signals: Annotated[list[str], Meta(description="What was raised, with the group.")]
     later: Annotated[list[str], Meta(description="What was raised later in the incident.")]
@@ -170,9 +171,9 @@ class SettingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     changes: Annotated[int, Meta(description="Number of changes of the configuration.")]
     refused: Annotated[str, Meta(description="Why the settings cannot be used; empty if they can.")]
     models: Annotated[int, Meta(description="Models with answers in the incident.")]
-    seen: Annotated[int, Meta(description="Models in which an alarm begins in the incident.")]
+    seen: Annotated[int, Meta(description="Models in which an alarm of the incident begins.")]
     hours: Annotated[float | None, Meta(description="Hours until the first alarm; null if missed.")]
-    windows: Annotated[int | None, Meta(description="Windows of the incident until then.")]
+    windows: Annotated[int | None, Meta(description="Windows since the start of the incident.")]
     signals: Annotated[list[str], Meta(description="What was raised first.")]
     other_alarms: Annotated[int, Meta(description="Alarms that begin outside of the incident.")]
     other_alarms_a_month: float | None

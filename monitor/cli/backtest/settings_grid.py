@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from monitor.stats.charts.limits import DEFAULT_ARL0, HIGHEST_ARL0, LOWEST_ARL0
 _FACTORS = (1.0, 0.5, 2.0)
 _KINDS = ("shewhart", "ewma", "cusum")
 _LABEL_SHARES = (1.0, 0.25, 0.0)
+_CHANGED = "The changed configuration"
 
 Series = tuple[str, str, str]
 
@@ -97,8 +98,8 @@ def changed_task(task: Task, setting: Setting) -> dict[str, Any]:
     return {"window": window, "chart": chart}
 
 
-def changed_config(config: Config, setting: Setting) -> Config:
-    """Return the configuration with a setting in each task with scores.
+def changed_config(config: Config, setting: Setting, names: Collection[str]) -> Config:
+    """Return the configuration with a setting in these tasks.
 
     Raises
     ------
@@ -106,10 +107,11 @@ def changed_config(config: Config, setting: Setting) -> Config:
         A value is out of range.
     """
     tasks: dict[str, object] = dict(config.tasks)
-    for name, task in config.scored_tasks.items():
+    for name in names:
+        task = config.scored_tasks[name]
         tasks[name] = {**task.model_dump(exclude_unset=True), **changed_task(task, setting)}
     sections = {key: getattr(config, key) for key in config.model_fields_set}
-    return config_from({**sections, "tasks": tasks}, "The changed configuration")
+    return config_from({**sections, "tasks": tasks}, _CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,8 @@ class IncidentAlarm:
         The signals that are on in this window and were off in the one before.
     windows : int
         The number of windows of the series that closed from the start of the incident to this one.
-    time : float
-        The end of the window, seconds since the epoch.
+    begins, time : float
+        The start and the end of the window, seconds since the epoch.
     fact : str
     """
 
@@ -133,6 +135,7 @@ class IncidentAlarm:
     group: str
     signals: frozenset[str]
     windows: int
+    begins: float
     time: float
     fact: str
 
@@ -143,7 +146,8 @@ class _SeriesLog:
 
     on: frozenset[str] = frozenset()
     on_before: frozenset[str] = frozenset()  # at the end of the last window before the incident
-    windows: int = 0  # in the incident
+    windows: int = 0  # from the start of the incident until its labels have come
+    inside: int = 0  # in the incident
     judged: int = 0  # outside of the incident
     judged_inside: int = 0
     based: bool = False  # whether a window before the incident was judged
@@ -155,12 +159,15 @@ class _SeriesLog:
 class IncidentLog:
     """The alarms of a replay, inside of a period and outside of it.
 
-    A window lies in the period if a part of it does, and an alarm if it begins in such a window.
+    A window lies in the period if a part of it does, and an alarm if it begins in such a window. An alarm
+    also belongs to the period if it begins when the labels of the period's answers come.
 
     Parameters
     ----------
     start, end : float
         Seconds since the epoch.
+    delays : mapping of str to float
+        The time from an answer to its label by task, in seconds; 0 for other tasks.
 
     Attributes
     ----------
@@ -170,6 +177,7 @@ class IncidentLog:
 
     start: float
     end: float
+    delays: Mapping[str, float] = field(default_factory=dict)
     alarms: list[IncidentAlarm] = field(default_factory=list)
     _series: dict[Series, _SeriesLog] = field(default_factory=dict)
     _spans: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -187,25 +195,31 @@ class IncidentLog:
         if report.charts:
             first, last = self._spans.get(report.task, (report.end_time, report.end_time))
             self._spans[report.task] = min(first, report.end_time), max(last, report.end_time)
-        if not (report.end_time > self.start and report.start_time < self.end):
+        if not (report.end_time > self.start and report.start_time < self.end_of_labels(report.task)):
             log.judged += bool(report.charts)
-            log.others += len(new)
+            log.others += bool(new)
             if report.end_time <= self.start:
                 log.on_before = now
                 log.based |= bool(report.charts)
             return
         log.windows += 1
-        log.judged_inside += bool(report.charts)
+        if report.start_time < self.end:
+            log.inside += 1
+            log.judged_inside += bool(report.charts)
         for each in report.attributions:
             if log.change is None or abs(each.change) > abs(log.change.change):
                 log.change = each
         if new:
             model, fact = Model(report.task, report.model), statement_of(report).fact
-            at = log.windows, report.end_time
+            at = log.windows, report.start_time, report.end_time
             self.alarms.append(IncidentAlarm(model, report.group, new, *at, fact))
 
     def _log(self, model: Model) -> _SeriesLog:
         return self._series.get((*model, ""), _SeriesLog())
+
+    def end_of_labels(self, task: str) -> float:
+        """Return the time when the labels of the period's last answers come; the end if they do at once."""
+        return self.end + self.delays.get(task, 0.0)
 
     def models(self, task: str) -> list[Model]:
         """Return the models of a task with windows in the period or outside of it."""
@@ -217,7 +231,7 @@ class IncidentLog:
 
     def answered_inside(self, model: Model) -> bool:
         """Return whether the model has a window in the period."""
-        return self._log(model).windows > 0
+        return self._log(model).inside > 0
 
     def based(self, model: Model) -> bool:
         """Return whether a chart judged a window of the model before the period."""
@@ -243,7 +257,7 @@ class IncidentLog:
     def seconds_outside(self, task: str) -> float:
         """Return the time from the first to the last judged window of a task, without the period."""
         first, last = self._spans.get(task, (0.0, 0.0))
-        inside = max(min(last, self.end) - max(first, self.start), 0.0)
+        inside = max(min(last, self.end_of_labels(task)) - max(first, self.start), 0.0)
         return last - first - inside
 
 
@@ -265,6 +279,8 @@ class GridJob:
     start, end : float
         The incident, seconds since the epoch.
     seed : int
+    delays : mapping of str to float
+        The time from an answer to its label by task, in seconds.
     """
 
     config: Config
@@ -274,6 +290,7 @@ class GridJob:
     start: float
     end: float
     seed: int
+    delays: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,33 +303,58 @@ class TriedSetting:
     log : IncidentLog
     rates : mapping of (task, model or None) to float
         The false alarms per window that `check` predicts.
-    refused : str
-        The reason why the configuration cannot be used; ``""`` if it can.
+    refused : mapping of str to str
+        The reasons why tasks cannot have the setting, by task. In the replay, these tasks have today's.
     """
 
     setting: Setting
     log: IncidentLog
     rates: Mapping[tuple[str, str | None], float]
-    refused: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def replay_setting(job: GridJob) -> TriedSetting:
     """Replay the files with a setting."""
-    log = IncidentLog(job.start, job.end)
-    try:
-        with _quiet():  # a setting that lacks a baseline shows in its row
-            config = changed_config(job.config, job.setting)
-            trial = ReferenceTrial(config, references=job.references)
-    except ConfigError as error:
-        return TriedSetting(job.setting, log, {}, str(error))
+    log = IncidentLog(job.start, job.end, job.delays if job.setting.share else {})
+    with _quiet():  # a setting that lacks a baseline shows in its row
+        trial, refused = _try_setting(job)
+    if trial is None:
+        return TriedSetting(job.setting, log, {}, refused)
     engine = trial.engine_settings(event_time=True).build()
     record = 0
     for path in job.files:
-        for chunk, _ in chunks_of(config, path):
+        for chunk, _ in chunks_of(job.config, path):
             log.add(engine.absorb(with_share_of_labels(chunk, record, job.setting.share, job.seed), 0.0))
             record += chunk.answers + chunk.labels_received
     log.add(engine.finish())
-    return TriedSetting(job.setting, log, trial.report.rates)
+    return TriedSetting(job.setting, log, trial.report.rates, refused)
+
+
+def _try_setting(job: GridJob) -> tuple[ReferenceTrial | None, dict[str, str]]:
+    """Return the trial with the setting in each task that allows it, and the other tasks with the reason.
+
+    The trial is None if no task allows the setting.
+    """
+    names = list(job.config.scored_tasks)
+    whole = _trial_of(job, names)
+    if isinstance(whole, ReferenceTrial):
+        return whole, {}
+    refused = {
+        name: alone for name in names if isinstance(alone := _trial_of(job, [name]), str)
+    } or dict.fromkeys(names, whole)
+    rest = _trial_of(job, [name for name in names if name not in refused])
+    if len(refused) == len(names) or isinstance(rest, str):
+        return None, dict.fromkeys(names, whole) | refused
+    return rest, refused
+
+
+def _trial_of(job: GridJob, names: Collection[str]) -> ReferenceTrial | str:
+    """Return the trial with the setting in these tasks, or the reason why they cannot have it."""
+    try:
+        config = changed_config(job.config, job.setting, names)
+        return ReferenceTrial(config, references=job.references)
+    except ConfigError as error:
+        return str(error).removeprefix(f"{_CHANGED} cannot be used:").strip()
 
 
 @contextmanager

@@ -14,7 +14,9 @@ import yaml
 from monitor.base.errors import ConfigError
 from monitor.base.source import RawMessages
 from monitor.cli.backtest.backtest import BacktestOptions
+from monitor.cli.backtest.history import LabelDelays
 from monitor.cli.backtest.incident import backtest_incident, recommended
+from monitor.cli.backtest.incident_text import sighting_words
 from monitor.cli.backtest.injecting import with_share_of_labels
 from monitor.cli.backtest.results import BacktestDocument, IncidentOutcome, SettingOutcome
 from monitor.cli.backtest.settings_grid import (
@@ -29,7 +31,7 @@ from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from, load_config
 from monitor.config.root import Task
 from monitor.reports.window_report import rfc3339
-from tests.daemon import command_here, configuration, ndjson, write_configuration
+from tests.daemon import CLASSES, command_here, configuration, ndjson, write_configuration
 from tests.streams import Record, Rig, answers, task
 
 ROWS, BEGIN, LENGTH = 4000, 2030, 1000
@@ -207,6 +209,74 @@ def test_an_incident_in_the_first_windows_has_no_baseline(folder: Path) -> None:
     assert "all windows belong to reference.first_windows of tasks.t, the baseline; give a later" in str(
         error.value
     )
+
+
+@pytest.mark.slow
+def test_labels_that_come_after_the_end_show_the_incident(folder: Path) -> None:
+    rng, late = np.random.default_rng(7), 1500.0
+    events: list[tuple[float, Record]] = []
+    for i in range(ROWS):
+        at, right = START + i, bool(rng.random() < (0.4 if BEGIN <= i < BEGIN + LENGTH else 0.9))
+        events.append((at, {"id": f"a{i}", "task": "t", "model": "erm", "time": at, "scores": [0.1, 0.9]}))
+        known = {"id": f"a{i}", "task": "t", "time": at + late, "label": CLASSES[right]}
+        events.append((at + late, known))
+    events.sort(key=lambda each: each[0])
+    (folder / "late.ndjson").write_bytes(ndjson([record for _, record in events]))
+    document = document_of(
+        options(folder, "late.ndjson", incident=(PERIOD[0], rfc3339(START + BEGIN + LENGTH)))
+    )
+    incident = document.incident
+    assert incident is not None
+    (seen,) = incident.sightings
+    assert seen.outcome == "seen_after_end"
+    assert ", after its end, in window " in sighting_words(seen)
+    (today,) = (each for each in incident.settings if each.today)
+    assert (today.seen, today.other_alarms) == (1, 0)
+    assert today.hours is not None
+    assert LENGTH / 3600 < today.hours < (LENGTH + late) / 3600
+    assert "t: labels come 25 min after their answers (median), so alarms that begin so long" in " ".join(
+        document.notes
+    )
+
+
+def test_the_delay_of_labels_is_the_median_of_the_labels_that_have_an_answer() -> None:
+    rig = Rig(task())
+    rows = [{key: each[key] for key in each if key != "label"} for each in stream()[:3]]
+    labels = [
+        {"id": each["id"], "label": "ok", "time": float(each["time"]) + delay}  # type: ignore[arg-type]
+        for each, delay in zip(rows, (10.0, 20.0, 90.0), strict=True)
+    ]
+    labels.append({"id": "another", "label": "ok", "time": START + 9999})
+    records = [msgspec.json.encode(each) for each in (*rows, *labels)]
+    chunk = rig.decode([RawMessages(records, "part-0", list(range(len(records))))])
+    delays = LabelDelays()
+    assert delays.median() == 0
+    for each in (*chunk.batches, *chunk.labels):
+        delays.add(each)
+    assert delays.median() == pytest.approx(20)
+
+
+@pytest.mark.slow
+def test_a_task_that_refuses_a_setting_leaves_the_rows_of_others(folder: Path) -> None:
+    sections = configuration(task={"reference": {"first_windows": 12}, "chart": {"sigmas": 3}})
+    sections["tasks"]["small"] = {**sections["tasks"]["t"], "window": {"size": 10, "min_size": 10}}
+    write_configuration(folder, sections, "two.yaml")
+    rows = [
+        {**each, "id": f"{name}{each['id']}", "task": name}
+        for each in stream(False)
+        for name in ("t", "small")
+    ]
+    (folder / "two.ndjson").write_bytes(ndjson(rows))
+    document = document_of(options(folder, "two.ndjson", config="two.yaml"))
+    assert document.incident is not None
+    refused = {(each.task, each.window_size): each.refused for each in document.incident.settings}
+    assert refused.pop(("small", 5)).startswith("tasks.small.window.size: expected ")
+    assert not any(refused.values()), refused
+    by_size = {each.window_size: each for each in document.incident.settings if each.task == "t"}
+    assert by_size[50].models == 1, "the small windows of the other task do not empty the row"
+    (note,) = (each for each in document.notes if "cannot be used" in each)
+    assert note.startswith("small: 1 setting cannot be used: tasks.small.window.size: ")
+    assert note.count("cannot be used") == 1
 
 
 def test_errors_name_the_times_the_range_and_the_remedy(folder: Path) -> None:
