@@ -96,6 +96,10 @@ _NO_SCORES = (
     "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or p_<class>, "
     "got the fields {}"
 )
+_NUMBERS_INSTEAD = (
+    "; if the model predicts numbers, name them prediction and the truth label, for a task of kind: "
+    "regression (docs/regression.md)"
+)
 _NO_PREDICTION = (
     "{}: expected classes, got numbers such as {}, and no field has a predicted number: name it prediction, "
     "for a task of kind: regression (docs/regression.md); got the fields {}"
@@ -459,7 +463,7 @@ def _classes(
     _refuse_numbers(path, values, labels)
     if not width:
         spelled = spelled_scores(values) or _of_a_format(raws)
-        hint = f"; {spelled}" if spelled else ""
+        hint = f"; {spelled}" if spelled else _NUMBERS_INSTEAD
         raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}{hint}")
     sample = Sample(values)
     if width == 2 and top_class(sample, {"scores": field}) is not None:
@@ -573,9 +577,11 @@ def _refined(
     if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
         fields.setdefault("prediction", mapping.label)
         fields.pop("label")
+        numeric = any(batch.numbers.shape[1] for batch in chunk.batches)
+        follows = "is the predicted number" if numeric else "follows from the predicted class or the scores"
         notes.append(
-            f"{mapping.label} follows from the predicted class or the scores in every row: it is read as "
-            "what the model predicted, not as the truth. --label COLUMN names the truth."
+            f"{mapping.label} {follows} in every row: it is read as what the model predicted, not as the "
+            "truth. --label COLUMN names the truth."
         )
     elif mapping.label is not None:
         notes.append(f"The truth is read at {mapping.label}; --label COLUMN names another field.")
@@ -949,5 +955,8 @@ def _summary(contents: _Contents, out: Path, reference: Path | None, problem: st
         return
     files = " ".join(str(each.path) for each in (contents.predictions, contents.labels) if each is not None)
     yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"
+    if contents.layout.numeric:
+        yield f"Whether its charts saw an incident: blindsight backtest {out} {files} --incident START END"
+        return
     yield f"How soon its charts see a drop: blindsight backtest {out} {files}"
     yield "Whether they saw an incident of the past: add --incident START END"

@@ -17,6 +17,7 @@ from monitor.cli.answered import Place, active_calibration, left_out, matching_m
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.line_file import cannot_write
+from monitor.reports.statements import metric_words
 from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.average_confidence import average_confidence
@@ -47,12 +48,14 @@ class ModelForecast:
     Parameters
     ----------
     task, model : str
+    metric : str
+        The metric that is the share of right answers, in words.
     selected, answers : int
         The number of answers to label, and the number of answers from which they are drawn.
     level : float
         The level of the intervals.
     width, width_evenly : float
-        The expected width of the interval of the realised accuracy, with these labels, and with the same
+        The expected width of the interval of the realised metric, with these labels, and with the same
         number of labels drawn evenly.
     width_without_labels : float or None
         The width of the interval of the estimate without labels; None if the estimate is unknown.
@@ -62,6 +65,7 @@ class ModelForecast:
 
     task: str
     model: str
+    metric: str
     selected: int
     answers: int
     level: float
@@ -75,8 +79,9 @@ class ModelForecast:
         raw = " The confidences are not calibrated: all this is as right as they are."
         return (
             f"{self.task}, {self.model}: {self.selected:,} of {self.answers:,} answers. Expected width of "
-            f"the realised accuracy's {self.level:.0%} interval: {self.width:.3f} with these labels, "
-            f"{self.width_evenly:.3f} with as many drawn evenly; of the estimate without labels: {without}."
+            f"the {self.level:.0%} interval of the realised {self.metric}: {self.width:.3f} with these "
+            f"labels, {self.width_evenly:.3f} with as many drawn evenly; of the estimate without labels: "
+            f"{without}."
             f"{'' if self.calibrated else raw}"
         )
 
@@ -259,7 +264,16 @@ def _select(
     without = free.upper - free.lower if isinstance(free, Estimate) else None
     calibrated = bool(active.view.version)
     return selection, ModelForecast(
-        name, model, len(at), len(confidence), task.level, widths.chosen, widths.even, without, calibrated
+        name,
+        model,
+        metric_words(task.share),
+        len(at),
+        len(confidence),
+        task.level,
+        widths.chosen,
+        widths.even,
+        without,
+        calibrated,
     )
 
 

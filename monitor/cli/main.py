@@ -276,9 +276,12 @@ def check(config: ConfigPath, as_json: AsJson = False) -> None:
         typer.echo(to_json(check_document(report)))
     else:
         typer.echo(render(report))
-        if report.charts:
+        if any(chart.metric == "accuracy" for chart in report.charts):
             typer.echo(f"How soon they see a drop in your history: blindsight backtest {config} FILE…")
             typer.echo("Whether they saw an incident of the past: add --incident START END")
+        elif report.charts:
+            see = f"blindsight backtest {config} FILE… --incident START END"
+            typer.echo(f"Whether they saw an incident of the past: {see}")
 
 
 @command()

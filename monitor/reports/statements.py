@@ -169,7 +169,7 @@ def describe_drifted_features(one: SeriesView) -> Statement:
 def describe_distrust(one: SeriesView) -> Statement:
     """Describe how labels contradict the estimates of a model or group."""
     check = "Use the values by labels meanwhile, and check whether the meaning of the labels has changed."
-    fact = _distrust(one.trust)
+    fact = _distrust(one.trust, metric_words(one.share))
     return Statement(subject(one), fact, _text(_labels(one, one.share)), check)
 
 
@@ -487,22 +487,22 @@ def _labels(one: SeriesView, metric: str) -> Iterator[str]:
         yield "No labels yet."
 
 
-def _distrust(trust: Trust | None) -> str:
+def _distrust(trust: Trust | None, metric: str) -> str:
     bias = trust.bias if trust is not None else None
     if trust is None or (bias is None and not trust.on_probation):
-        return "labels contradict the estimated accuracy"
+        return f"labels contradict the estimated {metric}"
     if trust.on_probation:
         so_far = f"{count(bias.rows, 'label')} so far" if bias is not None else "no label yet"
-        return f"labels contradicted the estimated accuracy; a new test has {so_far}"
-    return _bias(bias)
+        return f"labels contradicted the estimated {metric}; a new test has {so_far}"
+    return _bias(bias, metric)
 
 
-def _bias(bias: Bias | None) -> str:
+def _bias(bias: Bias | None, metric: str) -> str:
     assert bias is not None
     low, high = sorted((abs(bias.lower), abs(bias.upper)))
     ends = f" ({100 * low:.1f} to {100 * high:.1f})" if bias.lower * bias.upper > 0 else ""
     points = f"{100 * abs(bias.value):.1f} points {'lower' if bias.value < 0 else 'higher'} than estimated"
-    return f"accuracy is {points}{ends}, by {count(bias.rows, 'label')}"
+    return f"{metric} is {points}{ends}, by {count(bias.rows, 'label')}"
 
 
 def _nothing(one: SeriesView) -> Statement:

@@ -262,7 +262,8 @@ def test_no_file_is_overwritten(tmp_path: Path, there: str) -> None:
         (
             {"colour": ["red"] * 9},
             "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or "
-            "p_<class>, got the fields colour",
+            "p_<class>, got the fields colour; if the model predicts numbers, name them prediction and the "
+            "truth label, for a task of kind: regression (docs/regression.md)",
         ),
         (
             {"model": ["m"] * 9, "score": [0.5] * 9, "label": ["a", "b", "c"] * 3},
@@ -525,6 +526,10 @@ def test_predicted_numbers_become_a_regression_that_replays(tmp_path: Path, suff
     out = tmp_path / "c.yaml"
     first = command_here("init", "--from", data, "--out", out)
     assert first.returncode == 0, first.stderr
+    checked = command_here("check", out)
+    for text in (first.stdout, checked.stdout):
+        (line,) = (each for each in text.splitlines() if "backtest" in each)
+        assert line.endswith("--incident START END"), "drops of accuracy need an accuracy"
     task = regression_of(out)
     mapping = load_config(out).sources[0].mapping
     assert mapping is not None
@@ -615,6 +620,13 @@ def test_a_tolerance_that_errors_of_zero_do_not_show_is_left_to_be_filled_in(
     summary = write_configuration(write_csv(tmp_path / "p.csv", columns), None, out, label="target")
     assert "got '<largest error of a right answer>'" in summary
     assert ("so each error is 0: is it true?" in summary) == (right == 1.0)
+
+
+def test_a_number_that_equals_the_prediction_is_not_read_as_the_truth(tmp_path: Path) -> None:
+    same = numbers(N)["predicted"]
+    data = write_csv(tmp_path / "p.csv", {"id": range(N), "delay_pred": same, "delay": same})
+    summary = write_configuration(data, None, tmp_path / "c.yaml")
+    assert "delay is the predicted number in every row: it is read as what the model predicted" in summary
 
 
 def test_the_name_of_a_target_shows_its_prediction_and_doctor_proposes_it(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_line_says_which_answer_is_meant(tmp_path: Path) -> None:
         assert (record["task"], record["model"], record["label"]) == ("t", "erm", None)
         assert record["predicted"] == ("bad" if answer["scores"][1] > 0.5 else "ok")
     assert notes[0].startswith(
-        "t, erm: 25 of 300 answers. Expected width of the realised accuracy's 95% interval: 0."
+        "t, erm: 25 of 300 answers. Expected width of the 95% interval of the realised accuracy: 0."
     )
     assert "not calibrated" not in notes[0]
 

@@ -16,6 +16,7 @@ from monitor.base.results import Estimate
 from monitor.cli import labels_ask
 from monitor.cli.replay import replay
 from monitor.cli.series_table import newest_error
+from monitor.reports.statements import metric_words
 from monitor.stats.estimate.hajek import hajek, weighted_counts
 from monitor.store import Store
 from tests.cli.test_replay_processes import both
@@ -212,6 +213,7 @@ def test_drawn_answers_come_back_as_labels_that_are_numbers(tmp_path: Path) -> N
     (forecast,) = selection.forecasts
     assert isinstance(forecast, labels_ask.ModelForecast)
     assert (forecast.answers, forecast.calibrated) == (100, True)
+    assert f"interval of the realised {metric_words('within_tolerance')}: " in str(forecast)
     filled = [each | {"label": truth[each["id"]], "time": 1.7e9} for each in selection.records]
     (tmp_path / "labels.ndjson").write_bytes(ndjson(filled))
     files = [tmp_path / "labels.ndjson", tmp_path / "in.ndjson"]

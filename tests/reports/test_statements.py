@@ -194,6 +194,14 @@ def test_an_objective_that_the_model_never_met_is_not_called_a_change() -> None:
             "accuracy is 5.2 points lower than estimated (2.4 to 8.1), by 310 labels",
         ),
         (
+            {
+                "state": SeriesState.UNTRUSTED,
+                "trust": Trust(False, 23.5, 400, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
+                "share": "within_tolerance",
+            },
+            "share within tolerance is 5.2 points lower than estimated (2.4 to 8.1), by 310 labels",
+        ),
+        (
             {"state": SeriesState.UNTRUSTED, "trust": Trust(False, 1.0, 0, on_probation=True)},
             "labels contradicted the estimated accuracy; a new test has no label yet",
         ),

@@ -24,7 +24,7 @@ from monitor.base.records import RejectReason, TaskLayout
 from monitor.config.mapping import FieldMapping
 
 _FLOATS = ("FP16", "FP32", "FP64")
-_INTEGERS = ("INT32", "INT64")
+_INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
 
 
@@ -213,9 +213,10 @@ def _read_outputs(outputs: Sequence[Any], place: str, numeric: bool) -> list[Any
         fitting = [each for each in named if each.get("datatype") in _INTEGERS]
     if len(fitting) != 1:
         names = listing([str(each.get("name")) for each in fitting])
+        types = "FP16, FP32, FP64 or of integers" if numeric else "FP16, FP32 or FP64"
         return (
             RejectReason.NO_SCORES,
-            f"{place}: expected one output of FP16, FP32 or FP64, the {_content(numeric)}, got "
+            f"{place}: expected one output of {types}, the {_content(numeric)}, got "
             f"{f'{len(fitting)}: {names}' if fitting else 'none'}; have the client ask for that output",
         )
     return _cut(fitting[0].get("data"), fitting[0].get("shape"), place, numeric)

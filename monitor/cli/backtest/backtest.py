@@ -111,8 +111,15 @@ def backtest(options: BacktestOptions) -> Backtest:
     tasks = _tasks_with_accuracy(config)
     if not tasks:
         without = [name for name, task in config.scored_tasks.items() if task.share == ACCURACY]
+        numeric = (
+            " (drops of kind: regression are not supported yet; --incident works)"
+            if any(task.layout.numeric for task in config.scored_tasks.values())
+            else ""
+        )
         add = f"accuracy to tasks.{without[0]}.metrics" if without else "a task with scores or confidences"
-        raise ConfigError(f"{options.config}: no task has an accuracy, which a backtest lowers; add {add}")
+        raise ConfigError(
+            f"{options.config}: no task has an accuracy, which a backtest lowers{numeric}; add {add}"
+        )
     check_inputs(options)
     trial = ReferenceTrial(config)
     settings = trial.engine_settings(event_time=True)

@@ -237,13 +237,15 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
             BacktestOptions(str(folder / "f1.yaml"), []),
             "f1.yaml: no task has an accuracy, which a backtest lowers; add accuracy to tasks.t.metrics",
         ),
-        *(
-            (
-                BacktestOptions(str(folder / name), []),
-                f"{name}: no task has an accuracy, which a backtest lowers; add a task with scores or "
-                "confidences",
-            )
-            for name in ("compared.yaml", "numbers.yaml")
+        (
+            BacktestOptions(str(folder / "compared.yaml"), []),
+            "compared.yaml: no task has an accuracy, which a backtest lowers; add a task with scores or "
+            "confidences",
+        ),
+        (
+            BacktestOptions(str(folder / "numbers.yaml"), []),
+            "no task has an accuracy, which a backtest lowers (drops of kind: regression are not supported "
+            "yet; --incident works); add a task with scores or confidences",
         ),
     ]
     write_configuration(tmp_path, (folder / "config.yaml").read_text())

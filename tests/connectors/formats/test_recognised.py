@@ -445,6 +445,13 @@ def test_a_task_of_numbers_reads_one_number_a_row(name: str) -> None:
     assert batch.key.tolist() == id_keys(["e:0", "e:1"]).tolist()
 
 
+@pytest.mark.parametrize("datatype", ["INT8", "INT16", "INT64", "UINT8", "UINT64"])
+def test_whole_numbers_of_each_type_are_predicted_numbers(datatype: str) -> None:
+    chunk = read_numbers({**V2, "outputs": [{**TENSOR, "datatype": datatype, "data": [12, 3]}]})
+    assert chunk.rejects == ()
+    assert chunk.batches[0].numbers[:, 0].tolist() == [12, 3]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -454,7 +461,8 @@ def test_a_task_of_numbers_reads_one_number_a_row(name: str) -> None:
         ),
         (
             {**V2, "outputs": [TENSOR, {**TENSOR, "name": "std"}]},
-            "expected one output of FP16, FP32 or FP64, the predicted numbers, got 2: predict, std; have the",
+            "expected one output of FP16, FP32, FP64 or of integers, the predicted numbers, got 2: predict, "
+            "std; have the",
         ),
         ({**V2, "outputs": [{**TENSOR, "data": [1.0]}]}, "expected 2 numbers, as the shape says, got 1"),
         ({**V2, "outputs": [{**TENSOR, "data": None}]}, "expected the data of the predicted numbers, as an"),
