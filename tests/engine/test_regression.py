@@ -335,6 +335,25 @@ def test_a_label_that_replaces_another_one_changes_the_realised_errors() -> None
         )
 
 
+def test_a_correction_to_the_predicted_number_counts_alike_in_one_chunk_and_over_restarts() -> None:
+    records = predictions(15, 100)
+    by_id = {"id": records[3]["id"], "time": records[3]["time"]}
+    right = records[3]["prediction"]
+    other = {"id": records[4]["id"], "time": records[4]["time"], "label": records[4]["prediction"] + 3.0}
+    labels = [by_id | {"label": right + 5.0}, by_id | {"label": right}, other]
+    whole, pieces = rig(), rig()
+    for own in (whole, pieces):
+        own.feed(map(without_label, records))
+    whole.feed(labels)
+    for label in labels:
+        pieces.feed([label])
+        pieces.restart()
+    for own in (whole, pieces):
+        [view] = own.engine.view().series
+        [mae] = [e.result for e in view.values if (e.metric, e.estimator) == ("mae", "realised")]
+        assert value_of(mae) == nearly(1.5)
+
+
 def test_labels_along_answers_without_ids_count() -> None:
     records = [{k: v for k, v in r.items() if k != "id"} for r in predictions(16, 100)]
     [by_metric] = errors_of(rig().feed(records), "realised")

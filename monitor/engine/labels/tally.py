@@ -15,7 +15,7 @@ from monitor.base.records import Floats
 from monitor.base.results import Reason, Result, TooFew
 from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
-from monitor.stats.regression.metrics import TERMS, added_terms, error_terms, realised_metric
+from monitor.stats.regression.metrics import NO_SUMS, TERMS, added_terms, error_terms, realised_metric
 
 FEWEST_IN_COHORT = 200
 """The labelled rows that `realised_cohort` needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
@@ -38,7 +38,7 @@ class TallyState(msgspec.Struct, frozen=True):
     excess: list[tuple[int, str, str, str, str]]
     labelled: int
     correct: int
-    errors: list[tuple[int, list[float]]] = []  # by window, the sums of the labelled rows' errors
+    errors: list[tuple[int, list[float]]] = []  # by window, the sums of the labelled rows' errors, row by row
 
 
 class Tally:
@@ -115,8 +115,8 @@ class Tally:
             The change of the number of correct rows. It is negative if a corrected label makes rows wrong.
         excess : Excess
             The part of the sums of weights that comes from weights above 1.
-        errors : (n, TERMS) float64, optional
-            The changes of the sums of errors, in the order of the stream: see `error_terms`.
+        errors : (n, 2, TERMS) float64, optional
+            The changes of the sums of errors: see `error_terms`.
         """
         self.labelled += labelled
         self.correct += correct
@@ -128,7 +128,7 @@ class Tally:
         if any(excess):
             self._excess[window] = self._excess.get(window, _NONE).plus(excess)
         if errors is not None:
-            self._errors[window] = added_terms(self._errors.get(window, np.zeros(TERMS)), errors)
+            self._errors[window] = added_terms(self._errors.get(window, NO_SUMS), errors)
         if self._inside <= window < self.closed:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
 
@@ -167,7 +167,7 @@ class Tally:
 
     def realised_error(self, metric: str, window: int, level: float) -> Result:
         """Return a metric of the errors of a window's labelled rows: see `realised_metric`."""
-        return realised_metric(metric, self._errors.get(window, np.zeros(TERMS)), level)
+        return realised_metric(metric, self._errors.get(window, NO_SUMS), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
         """Return the accuracy of the labelled rows of the newest closed windows, as few as are sufficient.
@@ -205,7 +205,7 @@ class Tally:
             ],
             labelled=self.labelled,
             correct=self.correct,
-            errors=[(window, sums.tolist()) for window, sums in self._errors.items()],
+            errors=[(window, sums.ravel().tolist()) for window, sums in self._errors.items()],
         )
 
     def _restore(self, state: TallyState) -> None:
@@ -218,7 +218,9 @@ class Tally:
         self._excess = {
             window: Excess(*map(int, sums)) for window, *sums in state.excess if window >= self._start
         }
-        self._errors = {window: np.array(sums) for window, sums in state.errors if window >= self._start}
+        self._errors = {
+            window: np.reshape(sums, (-1, TERMS)) for window, sums in state.errors if window >= self._start
+        }
         ends = self._end[: self._last(self.closed) - self._start]
         oldest = self._newest_end - self._horizon
         self._inside = self._start + int(np.searchsorted(ends, oldest)) if len(ends) else self._start
@@ -356,7 +358,7 @@ class Cells:
             The changes of the numbers of labelled and of correct rows.
         excess : Excess
             The change of the sums of weights, as in `Tally.add`.
-        errors : (n, TERMS) float64 or None
+        errors : (n, 2, TERMS) float64 or None
             The changes of the sums of errors, as in `Tally.add`. None if there is none.
         """
         start, stop = self._spans[cell]

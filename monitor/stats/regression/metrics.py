@@ -5,8 +5,13 @@ mean of e²; and `bias`, the mean of e. Without labels, `monitor.stats.regressio
 means. This module converts its results, and computes the realised metrics from sums over labelled rows.
 
 The interval of a realised metric is for the mean of the population from which the labelled rows are drawn. It
-is Student's interval of a weighted mean (Hájek's estimate), with the root of both ends for the `rmse`. With
-few labels and errors of heavy tails, the intervals of `mae` and `rmse` are too narrow.
+is Student's interval of a weighted mean (Hájek's estimate) for Kish's effective number of rows, with the root
+of both ends for the `rmse`. With few labels and errors of heavy tails, the intervals of `mae` and `rmse` are
+too narrow.
+
+References
+----------
+L. Kish, *Survey Sampling* (1965), section 11.7: the effective number, (Σw)² / Σw².
 """
 
 from __future__ import annotations
@@ -28,8 +33,13 @@ ERROR_METRICS = ("mae", "rmse", "bias")
 TERMS = 10
 """The number of sums over labelled rows: of 1, w, w², we, w|e|, we², w²e, w²|e|, w²e² and w²e⁴."""
 
-_FOURTH = TERMS - 1
-_MOST_REMOVED = 1e12  # a larger term that is subtracted leaves fewer than four right digits of the sum
+NO_SUMS = np.zeros((1, TERMS))
+"""The sums of no rows."""
+
+_LARGEST = 1e300  # larger terms count as infinite, so that no sum of finite ones overflows
+_FEWEST_EFFECTIVE = 2.0 - 1e-9  # rows; weights are rounded
+_FEWEST_EQUAL = 20  # equal losses: at 95 %, up to 14 % of the other rows may have a different loss
+_ROUNDING = 1e-12
 _COLUMNS = {"mae": (4, 7, 8), "rmse": (5, 8, 9), "bias": (3, 6, 8)}  # Σwx, Σw²x, Σw²x²
 
 
@@ -57,7 +67,7 @@ def metric_of_mean(metric: str, mean: MeanLoss | Unknown, level: float) -> Resul
 
 
 def error_terms(errors: Floats, replaced: Floats, weights: Floats) -> Floats:
-    """Return the changes that labels make to the sums of `TERMS`, (n, TERMS).
+    """Return the terms that labels add to the sums of `TERMS`, and those that they remove, (n, 2, TERMS).
 
     Parameters
     ----------
@@ -68,12 +78,12 @@ def error_terms(errors: Floats, replaced: Floats, weights: Floats) -> Floats:
 
     Examples
     --------
-    >>> added = error_terms(np.array([-2.0]), np.array([np.nan]), np.array([1.0]))
-    >>> added[0].tolist()
+    >>> terms = error_terms(np.array([-2.0]), np.array([np.nan]), np.array([1.0]))
+    >>> terms[0, 0].tolist()
     [1.0, 1.0, 1.0, -2.0, 2.0, 4.0, -2.0, 2.0, 4.0, 16.0]
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _terms(errors, weights) - _terms(replaced, weights)
+    with np.errstate(over="ignore"):
+        return np.stack((_terms(errors, weights), -_terms(replaced, weights)), axis=1)
 
 
 def _terms(errors: Floats, w: Floats) -> Floats:
@@ -97,51 +107,85 @@ def _terms(errors: Floats, w: Floats) -> Floats:
 
 
 def added_terms(sums: Floats, terms: Floats) -> Floats:
-    """Return the sums after these changes, (TERMS,). Several calls give the result of one.
+    """Return the sums with these terms.
 
-    The sums are NaN if a replaced label had so large an error that their digits are lost.
+    The sums are exact, so that they do not depend on the order of the terms and on the number of calls. If an
+    infinite term is removed again, its sum is NaN.
 
     Parameters
     ----------
-    sums : (TERMS,) float64
-    terms : (n, TERMS) float64
-        In the order of the stream, because sums are rounded.
+    sums : (D, TERMS) float64
+        `NO_SUMS`, or the result of an earlier call.
+    terms : (n, 2, TERMS) float64
+
+    Returns
+    -------
+    (D, TERMS) float64
+        The first row has the rounded sums, and each other row the rounding errors of the rows above it.
+
+    Examples
+    --------
+    >>> terms = error_terms(np.array([1e9, 1.0]), np.array([np.nan, 1e9]), np.ones(2))
+    >>> added_terms(NO_SUMS, terms)[0, 3:6].tolist()
+    [1.0, 1.0, 1.0]
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        total: Floats = np.add.accumulate(np.vstack((sums, terms)))[-1]
-        removed = -terms[:, _FOURTH].min(initial=0.0)
-        if removed != 0.0 and not removed <= _MOST_REMOVED * total[_FOURTH]:  # also if infinities became NaN
-            return np.full(TERMS, np.nan)
-    return total
+    rows = terms.reshape(-1, TERMS)
+    rows = rows[rows.any(axis=1)]
+    rows = np.where(np.abs(rows) > _LARGEST, np.copysign(np.inf, rows), rows)
+    parts = [_exact_sum(column) for column in np.vstack((sums, rows)).T.tolist()]
+    exact = np.zeros((max(map(len, parts)), TERMS))
+    for column, own in enumerate(parts):
+        exact[: len(own), column] = own
+    return exact
+
+
+def _exact_sum(numbers: list[float]) -> list[float]:
+    """Return the rounded sum of the numbers, and the rounded rests; together they are the exact sum."""
+    if not all(map(math.isfinite, numbers)):
+        return [sum(numbers)]
+    parts = [math.fsum(numbers)]
+    rest = parts[0]
+    while rest != 0.0:
+        numbers.append(-rest)
+        rest = math.fsum(numbers)
+        if rest != 0.0:
+            parts.append(rest)
+    return parts
 
 
 def realised_metric(metric: str, sums: Floats, level: float) -> Result:
     """Return a metric of labelled rows with its interval, from their sums.
 
-    The result is unknown without labels and with a single one.
+    The result is unknown without labels, with a single one, and with weights that are so unequal that one row
+    decides. It is also unknown if fewer than 20 rows have the same loss and no row has another one, because
+    their interval would have no width.
 
     Examples
     --------
     >>> errors = np.array([1.0, -3.0, 2.0, 2.0])
-    >>> sums = added_terms(np.zeros(TERMS), error_terms(errors, np.full(4, np.nan), np.ones(4)))
+    >>> sums = added_terms(NO_SUMS, error_terms(errors, np.full(4, np.nan), np.ones(4)))
     >>> [realised_metric(metric, sums, 0.95).value for metric in ("mae", "bias")]
     [2.0, 0.5]
-    >>> print(realised_metric("mae", np.zeros(TERMS), 0.95).reason)
+    >>> print(realised_metric("mae", NO_SUMS, 0.95).reason)
     no labels yet
     """
-    if np.isnan(sums[0]):
+    own = sums[0, [0, 1, 2, *_COLUMNS[metric]]]
+    if np.isnan(own).any():
         return Unknown(Reason.LABEL_TOO_LARGE)
-    n, total, squares = round(sums[0]), sums[1], sums[2]
+    count, total, squares, first, second, third = own.tolist()
+    n = round(count)
     if n < 1:
         return Unknown(Reason.NO_LABELS)
-    if n < 2:
+    effective = min(total / squares * total, n)
+    if effective < _FEWEST_EFFECTIVE:
         return TooFew(Reason.TOO_FEW_LABELS, n)
-    first, second, third = _COLUMNS[metric]
-    mean = sums[first] / total
+    mean = first / total
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = max(sums[third] - 2.0 * mean * sums[second] + mean**2 * squares, 0.0)
-        t = float(scipy.special.stdtrit(n - 1, (1.0 + checked_level(level)) / 2.0))
-        half = t * math.sqrt(spread * n / (n - 1)) / total
+        spread = max(float(np.float64(third) - 2.0 * mean * second + np.float64(mean) ** 2 * squares), 0.0)
+    if spread <= _ROUNDING * third and effective < _FEWEST_EQUAL:
+        return TooFew(Reason.TOO_FEW_LABELS, n)
+    t = float(scipy.special.stdtrit(effective - 1.0, (1.0 + checked_level(level)) / 2.0))
+    half = t * math.sqrt(spread / (1.0 - 1.0 / effective)) / total
     return _estimate(metric, (mean, mean - half, mean + half), level, n)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.stats.regression.losses import MeanLoss
 from monitor.stats.regression.metrics import (
     ERROR_METRICS,
-    TERMS,
+    NO_SUMS,
     added_terms,
     error_terms,
     losses_of,
@@ -30,7 +31,7 @@ def first(errors: Floats, weights: Floats | None = None) -> Floats:
 
 
 def sums(errors: Floats, weights: Floats | None = None) -> Floats:
-    return added_terms(np.zeros(TERMS), first(errors, weights))
+    return added_terms(NO_SUMS, first(errors, weights))
 
 
 def known(result: Result) -> tuple[float, float, float]:
@@ -39,12 +40,13 @@ def known(result: Result) -> tuple[float, float, float]:
 
 
 def witness(metric: str, errors: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Return a metric with Student's 95 % interval of the weighted mean, row by row."""
+    """Return a metric with Student's 95 % interval of the mean, with Kish's number of rows."""
     losses = [{"mae": abs(e), "rmse": e * e, "bias": e}[metric] for e in errors.tolist()]
-    total, n = sum(weights.tolist()), len(losses)
+    total = sum(weights.tolist())
     mean = sum(w * x for w, x in zip(weights.tolist(), losses, strict=True)) / total
     variance = sum((w * (x - mean)) ** 2 for w, x in zip(weights.tolist(), losses, strict=True)) / total**2
-    half = scipy.stats.t.ppf(0.975, n - 1) * math.sqrt(variance * n / (n - 1))
+    effective = total**2 / sum(w * w for w in weights.tolist())
+    half = scipy.stats.t.ppf(0.975, effective - 1) * math.sqrt(variance * effective / (effective - 1))
     ends = mean, mean - half, mean + half
     return tuple(math.sqrt(max(end, 0.0)) for end in ends) if metric == "rmse" else ends  # type: ignore[return-value]
 
@@ -57,12 +59,33 @@ def test_metrics_are_those_of_the_slow_witness(metric: str) -> None:
     assert result == nearly(witness(metric, errors, weights))
 
 
-def test_one_call_gives_the_sums_of_several() -> None:
-    terms = first(np.random.default_rng(2).standard_normal(100) * 1e3)
-    pieces = np.zeros(TERMS)
-    for start in range(0, 100, 7):
-        pieces = added_terms(pieces, terms[start : start + 7])
-    assert pieces.tolist() == added_terms(np.zeros(TERMS), terms).tolist()
+def test_neither_the_order_nor_the_number_of_calls_changes_the_sums() -> None:
+    rng = np.random.default_rng(2)
+    errors, replaced = rng.standard_normal((2, 100)) * 10.0 ** rng.integers(-8, 9, (2, 100))
+    replaced[::3] = np.nan
+    terms = error_terms(errors, replaced, rng.choice([1.0, 1 / 0.3], 100))
+    whole = added_terms(NO_SUMS, terms)
+    for size in (1, 7, 50):
+        pieces, order = NO_SUMS, rng.permutation(100)
+        for start in range(0, 100, size):
+            pieces = added_terms(pieces, terms[order[start : start + size]])
+        assert pieces.tolist() == whole.tolist(), size
+    exact = [float(sum(map(Fraction, column))) for column in terms.reshape(-1, terms.shape[2]).T.tolist()]
+    assert whole[0].tolist() == exact
+
+
+def test_a_window_whose_only_label_becomes_exactly_right_goes_on() -> None:
+    none, one = np.array([np.nan]), np.ones(1)
+    rows = [(np.array([5.0]), none), (np.array([0.0]), np.array([5.0])), (np.array([3.0]), none)]
+    steps = [error_terms(error, replaced, one) for error, replaced in rows]
+    sums = NO_SUMS
+    for step, reason in zip(steps, [Reason.TOO_FEW_LABELS, Reason.TOO_FEW_LABELS, None], strict=True):
+        sums = added_terms(sums, step)
+        result = realised_metric("mae", sums, 0.95)
+        assert isinstance(result, Unknown) == (reason is not None)
+        assert not isinstance(result, Unknown) or result.reason == reason
+    assert known(realised_metric("mae", sums, 0.95))[0] == nearly(1.5)
+    assert sums.tolist() == added_terms(NO_SUMS, np.concatenate(steps)).tolist()
 
 
 def test_a_replaced_label_leaves_no_trace() -> None:
@@ -75,10 +98,13 @@ def test_a_replaced_label_leaves_no_trace() -> None:
         assert after == nearly(before), metric
 
 
-def test_a_replaced_label_that_is_far_too_large_makes_the_metrics_unknown() -> None:
+def test_a_replaced_label_whose_error_has_an_infinite_power_makes_the_metrics_with_it_unknown() -> None:
     wrong = added_terms(sums(np.array([1.0, 2.0])), first(np.array([1e90])))
     lost = added_terms(wrong, error_terms(np.array([1.0]), np.array([1e90]), np.ones(1)))
-    assert realised_metric("mae", lost, 0.95) == Unknown(Reason.LABEL_TOO_LARGE)
+    assert realised_metric("rmse", lost, 0.95) == Unknown(Reason.LABEL_TOO_LARGE)
+    assert known(realised_metric("mae", lost, 0.95))[0] == nearly(4 / 3)
+    older = np.full((1, NO_SUMS.size), np.nan)  # the sums that an older version stored in this case
+    assert realised_metric("mae", older, 0.95) == Unknown(Reason.LABEL_TOO_LARGE)
 
 
 def test_an_error_whose_square_is_infinite_gives_no_number() -> None:
@@ -88,12 +114,27 @@ def test_an_error_whose_square_is_infinite_gives_no_number() -> None:
 
 
 def test_metrics_without_enough_labels_are_unknown() -> None:
-    assert realised_metric("mae", np.zeros(TERMS), 0.95) == Unknown(Reason.NO_LABELS)
+    assert realised_metric("mae", NO_SUMS, 0.95) == Unknown(Reason.NO_LABELS)
     assert realised_metric("mae", sums(np.array([3.0])), 0.95) == TooFew(Reason.TOO_FEW_LABELS, 1)
 
 
-def test_equal_errors_have_an_interval_without_width() -> None:
+def test_an_interval_without_width_needs_twenty_equal_errors() -> None:
     assert known(realised_metric("rmse", sums(np.full(20, -3.0)), 0.95)) == nearly((3.0, 3.0, 3.0))
+    for error in (0.0, 0.1, 1e6):
+        for n in (2, 19):
+            few = realised_metric("mae", sums(np.full(n, error)), 0.95)
+            assert few == TooFew(Reason.TOO_FEW_LABELS, n), (error, n)
+
+
+def test_unequal_weights_widen_the_interval_until_one_row_decides() -> None:
+    errors = 50 + np.random.default_rng(6).standard_normal(31)
+    widths = []
+    for weight in (1.0, 5.0, 20.0):
+        _, lower, upper = known(realised_metric("mae", sums(errors, np.array([weight, *np.ones(30)])), 0.95))
+        widths.append(upper - lower)
+    assert widths == sorted(widths)
+    one = realised_metric("mae", sums(errors, np.array([1e4, *np.ones(30)])), 0.95)
+    assert one == TooFew(Reason.TOO_FEW_LABELS, 31)
 
 
 def test_estimated_means_of_absolute_and_squared_errors_are_not_negative() -> None:
