@@ -30,6 +30,7 @@ class Reason(StrEnum):
     FEATURES_UNSEEN = "features beyond the reference"
     NO_OVERLAP = "reference too unlike the window"
     REFERENCE_TOO_SHORT = "too few labelled rows in the reference"
+    OLDER_WINDOW = "window begun by an older version"
     LABEL_TOO_LARGE = "a label that was replaced is too large"
 
 

@@ -99,7 +99,7 @@ def _table(done: Replayed, width: int) -> Table:
         "realised, %, of labels": [series_table.realised(one) for one in series],
         "objective": [series_table.objective(one) for one in series],
     }
-    if any(one.values for one in series):
+    if any(each.metric == "mae" for one in series for each in one.values):
         columns["last mae"] = [series_table.newest_error(one) for one in series]
     expendable = series_table.expendable(series, "last mae", "windows", "objective", "realised, %, of labels")
     return series_table.fitted(columns, expendable, width)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from monitor.base.names import DOUBLY_ROBUST
+from monitor.base.names import DOUBLY_ROBUST, REALISED
 from monitor.base.results import Estimate
 from monitor.reports.statements import in_unit, metric_words
 from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
@@ -128,9 +128,14 @@ def newest_accuracy(series: SeriesView) -> Text:
 
 
 def newest_error(series: SeriesView, metric: str = "mae") -> Text:
-    """Return a metric of errors of the newest window, such as ``12.3 (11.5 to 13.1) minutes``."""
-    wanted = (metric, DOUBLY_ROBUST)
-    own = next((e for e in series.values if (e.metric, e.estimator) == wanted), None)
+    """Return a metric of errors of the newest window, such as ``12.3 (11.5 to 13.1) minutes``.
+
+    The metric is from labels if the window has enough of them.
+    """
+    results = {each.estimator: each for each in series.values if each.metric == metric}
+    own = results.get(REALISED)
+    if own is None or not isinstance(finite(own.result), Estimate):
+        own = results.get(DOUBLY_ROBUST)
     if own is None:
         return Text("–")
     result = finite(own.result)

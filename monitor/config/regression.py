@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from monitor.base.records import TaskLayout
 from monitor.base.registry import ESTIMATORS
-from monitor.config.section import Problem, demand, describe_tags
+from monitor.config.section import Problem, demand, describe_tags, unique
 from monitor.config.task import EstimatorTag, ReferenceConfig, Task
 
 _OF_CLASSES = ("classes", "positive", "average", "ssme")
@@ -136,6 +136,13 @@ class Regression(Task):
         if self.share not in self.metrics:
             listed = ", ".join(self.metrics)
             yield "metrics", f"expected a list with {self.share}, got {listed}: add it"
+        if self.unit != self.unit.strip() or not self.unit.isprintable():
+            yield (
+                "unit",
+                "expected one line of text without spaces at its ends, such as minutes, got "
+                f"{self.unit!r}: remove the spaces and line breaks",
+            )
+        yield unique("error_metrics", self.error_metrics)
         levels = ", ".join(map(str, self.quantiles))
         if len(self.quantiles) == 1:
             yield "quantiles", f"expected at least two levels, or none, got {levels} only"

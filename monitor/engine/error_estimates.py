@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from monitor.base.names import DOUBLY_ROBUST
 from monitor.base.records import Floats
 from monitor.base.results import Reason, Unknown
 from monitor.config.task import Task
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
-from monitor.stats.regression.losses import LossReference
+from monitor.stats.regression.losses import MOST_UNUSABLE, LossReference
 from monitor.stats.regression.metrics import metric_of_mean
 
 
@@ -49,8 +51,10 @@ class ErrorEstimator:
         if not units:
             return ()
         known = self._known()
-        if features.shape[1] != len(self._task.features) + 1:  # the state of an older version
-            known = Unknown(Reason.FEATURES_MISSING)
+        has_column = features.shape[1] == len(self._task.features) + 1
+        # Older versions did not store predictions, which no row of this version lacks.
+        if not has_column or np.isnan(features[:, -1]).sum() > MOST_UNUSABLE * len(features):
+            known = Unknown(Reason.OLDER_WINDOW)
         means = dict.fromkeys(units, known) if isinstance(known, Unknown) else known.estimate(features)
         level = self._task.level
         return tuple(

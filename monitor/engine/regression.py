@@ -35,6 +35,9 @@ from monitor.stats.regression.tolerance import (
     chance_by_quantiles,
 )
 
+LARGEST_IN_REFERENCE = 1e50
+"""The largest size of a number in a reference: the sixth power of an error, a third cumulant, is finite."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spreads:
@@ -129,8 +132,10 @@ class NumberRule:
         Raises
         ------
         ValueError
-            A model has too few rows, or the tolerance would be 0.
+            A model has too few rows, a row has a number beyond `LARGEST_IN_REFERENCE`, or the tolerance would
+            be 0.
         """
+        _refuse_large(batch)
         errors = batch.numbers[:, 0] - batch.numbers[:, 1]
         tolerance = _tolerance(task, errors)
         kinds: tuple[FeatureKind, ...] = ("number", *task.features.values())
@@ -177,6 +182,20 @@ class NumberRule:
             chance[own] = chance_by_quantiles(self.levels, scores[own, 1:], predictions[own], limits[own])
         labels = right_or_wrong(self.tolerance.holds(predictions, truths))
         return replace(batch, scores=chance[:, None], label=np.where(batch.label < 0, -1, labels))
+
+
+def _refuse_large(batch: Batch) -> None:
+    """Raise ValueError if a row of a reference has a number beyond `LARGEST_IN_REFERENCE`."""
+    beyond = np.flatnonzero((np.abs(batch.numbers) > LARGEST_IN_REFERENCE).any(axis=1))
+    if len(beyond):
+        row = int(beyond[0])
+        prediction, label = batch.numbers[row].tolist()
+        raise ValueError(
+            f"labelled answer {row + 1:,} in the order of time, of model {batch.models[batch.model[row]]}: "
+            "expected a prediction and a label "
+            f"from -{LARGEST_IN_REFERENCE:g} to {LARGEST_IN_REFERENCE:g}, got prediction {prediction:g} and "
+            f"label {label:g}; correct or remove the row"
+        )
 
 
 def _fingerprint(batch: Batch) -> str:

@@ -15,6 +15,7 @@ from monitor.agent.resume import tasks_as_json
 from monitor.base.results import Estimate
 from monitor.cli import labels_ask
 from monitor.cli.replay import replay
+from monitor.cli.replay_screen import print_results
 from monitor.cli.series_table import newest_error
 from monitor.reports.statements import metric_words
 from monitor.stats.estimate.hajek import hajek, weighted_counts
@@ -130,13 +131,34 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
 def test_a_wide_terminal_shows_the_newest_mean_absolute_error() -> None:
     own = regression(unit="minutes")
     rig = Rig({"t": own}, {"t": reference_of_numbers(own, predictions(1, 300, start=1.6e9))})
-    rig.feed(predictions(2, 100))
+    rig.feed(predictions(2, 100, labelled=0.0))
     [known] = rig.engine.view().series
     assert re.fullmatch(r"\d\.\d+ \(\d\.\d+ to \d\.\d+\) minutes", str(newest_error(known)))
-    rig.feed(predictions(3, 100, shift=9.0, start=1.71e9))
+    rig.feed(predictions(3, 100, shift=9.0, start=1.71e9, labelled=0.0))
     [beyond] = rig.engine.view().series
     assert str(newest_error(beyond)) == "features beyond the reference"
     assert str(newest_error(beyond, "rmsle")) == "–"
+    rig.feed(predictions(4, 100, shift=9.0, start=1.72e9))
+    [labelled] = rig.engine.view().series
+    assert re.fullmatch(r"\d+\.\d+ \(\d+\.\d+ to \d+\.\d+\) minutes", str(newest_error(labelled)))
+
+
+@pytest.mark.parametrize(("metrics", "has_column"), [(["mae", "bias"], True), (["bias"], False)])
+def test_a_replay_prints_a_column_of_the_mae_only_if_it_is_configured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    metrics: list[str],
+    has_column: bool,
+) -> None:
+    own = settings(tmp_path)
+    own["tasks"]["t"]["error_metrics"] = metrics
+    path = write_configuration(tmp_path, own)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(predictions(2, 200)))
+    done = replay(path, [tmp_path / "in.ndjson"], tmp_path / "out", lambda *_: None)
+    monkeypatch.setenv("COLUMNS", "250")
+    print_results(done, tmp_path / "out", as_json=False)
+    assert ("last mae" in capsys.readouterr().out) == has_column
 
 
 def test_ids_are_forgotten_in_a_store_that_no_agent_uses(tmp_path: Path) -> None:

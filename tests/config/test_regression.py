@@ -60,6 +60,15 @@ def test_a_saved_section_can_be_read_again() -> None:
             {"error_metrics": ["mse"]},
             "tasks.delay.error_metrics[0]: expected one of mae, rmse, bias, got 'mse'; did you mean",
         ),
+        (
+            {"unit": " min"},
+            "delay.unit: expected one line of text without spaces at its ends, such as minutes",
+        ),
+        ({"unit": "a\nb"}, "got 'a\\nb': remove the spaces and line breaks"),
+        (
+            {"error_metrics": ["mae", "mae"]},
+            "delay.error_metrics: expected each name once, got 'mae' 2 times",
+        ),
         ({"metrics": ["ece"]}, "tasks.delay.metrics: expected a list with within_tolerance, got ece: add it"),
         ({"objective": {"accuracy": {"min": 0.9}}}, "tasks.delay.objective.accuracy: expected a metric that"),
     ],

@@ -245,6 +245,26 @@ def test_a_reference_that_cannot_show_the_errors_is_refused(
         reference_of_numbers(regression(**settings), records)
 
 
+@pytest.mark.parametrize("field", ["prediction", "label"])
+def test_a_reference_with_an_absurd_number_is_refused_by_its_row(field: str) -> None:
+    records = predictions(1, 300)
+    absurd = [*records[:7], records[7] | {"prediction": 1.0, "label": 1.0, field: -1e100}, *records[8:]]
+    with pytest.raises(
+        ValueError,
+        match=r"answer 8 in the order of time, of model gbm: expected a prediction and a label from",
+    ) as caught:
+        reference_of_numbers(regression(), absurd)
+    assert "-1e+100" in str(caught.value)
+
+
+def test_the_largest_errors_of_a_reference_raise_no_warning() -> None:
+    records = predictions(1, 300)
+    records[7] |= {"prediction": -1e50, "label": 1e50}
+    own = regression(tolerance=3.0)
+    reports = Rig({"t": own}, {"t": reference_of_numbers(own, records)}).feed(predictions(2, 100))
+    assert len(errors_of(reports, "doubly_robust")[0]) == 3
+
+
 def test_a_reference_keeps_its_order_of_time_and_its_groups() -> None:
     known = [r | {"groups": {"region": "eu"}} for r in predictions(1, 300, start=1.6e9)]
     settings = regression(groups=["region"])
@@ -453,6 +473,6 @@ def test_a_state_without_predictions_and_labels_of_older_versions_opens() -> Non
     label = {"id": records[120]["id"], "time": records[120]["time"]}
     report = own.feed([label | {"label": 99.0}, *predictions(22, 50, start=1.8e9)])[0]
     [estimated], [realised] = errors_of([report], "doubly_robust"), errors_of([report], "realised")
-    assert estimated["mae"] == Unknown("features missing")
+    assert estimated["mae"] == Unknown("window begun by an older version")
     assert isinstance(realised["mae"], Estimate)
     assert realised["mae"].n == 51  # 50 labels, and the replaced one, whose former number is unknown

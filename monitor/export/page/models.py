@@ -274,8 +274,12 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Return whether a metric is not trusted; the test by labels is about the accuracy alone."""
-    untrusted_metric = metric in SHARES or bool(one.broken_features)
+    """Return whether a metric is not trusted; the test by labels is about the share of right answers alone.
+
+    Metrics of errors are not trusted either, because they have the same reference and the same features.
+    """
+    of_errors = any(each.metric == metric for each in one.values)
+    untrusted_metric = metric in SHARES or of_errors or bool(one.broken_features)
     return untrusted_metric and one.state is SeriesState.UNTRUSTED
 
 

@@ -85,6 +85,18 @@ def test_metrics_of_errors_have_their_unit() -> None:
     assert "|bias|doubly robust: -2.50 (-3.25 to -1.75)" in text
 
 
+def test_errors_without_labels_of_an_untrusted_model_are_struck_through() -> None:
+    labels = MetricEstimate("mae", "realised", Estimate(14.0, 13.0, 15.0, 0.95, 60), unit="minutes")
+    values = (*WATCHED.values, labels)
+    for state, struck in ((SeriesState.IN_CONTROL, False), (SeriesState.UNTRUSTED, True)):
+        page = render_page(of(dataclasses.replace(MODEL, state=state, values=values)))
+        body = page.partition('<div id="overview">')[2].partition('<div id="sources">')[0]
+        for text, without_labels in (("12.2 (11.5 to 13.0)", True), ("14.0 (13.0 to 15.0)", False)):
+            before = body[: body.index(text)]
+            is_struck = before.rfind("<s ") > before.rfind("</s>")
+            assert is_struck == (struck and without_labels), (state, text)
+
+
 def test_an_objective_that_is_met_by_an_unchecked_estimate_is_not_green() -> None:
     met = dataclasses.replace(MODEL.objectives[0], state=ObjectiveState.MET)
     page = render_page(of(dataclasses.replace(MODEL, objectives=(met,))))
