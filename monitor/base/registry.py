@@ -671,3 +671,15 @@ TABLES: Mapping[str, Mapping[str, Entry]] = {
     "formats": FORMATS,
 }
 """All tables, by the kind of their lines."""
+
+
+def metric_words(metric: str) -> str:
+    """Return the name of a metric in words.
+
+    Examples
+    --------
+    >>> metric_words("ece"), metric_words("average_precision"), metric_words("accuracy")
+    ('calibration error', 'average precision', 'accuracy')
+    """
+    entry = METRICS.get(metric)
+    return (entry.words if entry else "") or metric.replace("_", " ")

@@ -12,12 +12,12 @@ import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
+from monitor.base.registry import metric_words
 from monitor.base.results import Estimate
 from monitor.cli.answered import Place, active_calibration, left_out, matching_models, read_inputs, texts_of
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.line_file import cannot_write
-from monitor.reports.statements import metric_words
 from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.average_confidence import average_confidence

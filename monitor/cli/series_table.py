@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from monitor.base.names import DOUBLY_ROBUST, REALISED
+from monitor.base.registry import metric_words
 from monitor.base.results import Estimate
-from monitor.reports.statements import in_unit, metric_words
+from monitor.reports.statements import in_unit
 from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 from monitor.reports.window_view import leading_estimate

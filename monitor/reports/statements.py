@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
-from monitor.base.registry import METRICS, SHARES
+from monitor.base.registry import METRICS, SHARES, metric_words
 from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
@@ -240,18 +240,6 @@ def subject(one: SeriesView) -> str:
     `toxicity/erm`, or `toxicity/erm, region=eu`.
     """
     return f"{one.task}/{one.model}" + (f", {one.group}" if one.group else "")
-
-
-def metric_words(metric: str) -> str:
-    """Return the name of a metric in words.
-
-    Examples
-    --------
-    >>> metric_words("ece"), metric_words("average_precision"), metric_words("accuracy")
-    ('calibration error', 'average precision', 'accuracy')
-    """
-    entry = METRICS.get(metric)
-    return (entry.words if entry else "") or metric.replace("_", " ")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from monitor.agent.resume import tasks_as_json
+from monitor.base.registry import metric_words
 from monitor.base.results import Estimate
 from monitor.cli import labels_ask
 from monitor.cli.replay import replay
 from monitor.cli.replay_screen import print_results
 from monitor.cli.series_table import newest_error
-from monitor.reports.statements import metric_words
 from monitor.stats.estimate.hajek import hajek, weighted_counts
 from monitor.store import Store
 from tests.cli.test_replay_processes import both

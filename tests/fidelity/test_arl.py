@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor import Baseline, Shewhart
-from monitor.stats.charts.limits import DEFAULT_ARL0
+from monitor.stats.charts.base import DEFAULT_ARL0
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from tests.fidelity.arl import (
     autocorrelated,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from monitor.base.registry import METRICS
+from monitor.base.registry import METRICS, metric_words
 from monitor.base.results import Estimate, Unknown
 from monitor.reports.attribution import Attribution, FeatureChanges, FeaturePart, PartChange
 from monitor.reports.features import BrokenFeature
@@ -19,7 +19,6 @@ from monitor.reports.statements import (
     describe_held_labels,
     in_unit,
     is_unchecked,
-    metric_words,
 )
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (

@@ -22,7 +22,8 @@ from monitor.config.root import Config
 from monitor.config.task import Task
 from monitor.reports.attribution import Attribution, sentence
 from monitor.reports.window_report import WindowReport
-from monitor.stats.charts.limits import DEFAULT_ARL0, HIGHEST_ARL0, LOWEST_ARL0
+from monitor.stats.charts.base import DEFAULT_ARL0
+from monitor.stats.charts.limits import HIGHEST_ARL0, LOWEST_ARL0
 
 _FACTORS = (1.0, 0.5, 2.0)
 _KINDS = ("shewhart", "ewma", "cusum")

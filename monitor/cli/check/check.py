@@ -22,7 +22,8 @@ from monitor.cli.check.warnings import (
 from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.task import charted_metrics, charted_windows_per_week, window_rows
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
-from monitor.stats.charts.limits import DEFAULT_ARL0, checked_arl0, false_alarm_rate
+from monitor.stats.charts.base import DEFAULT_ARL0
+from monitor.stats.charts.limits import checked_arl0, false_alarm_rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monitor.base.errors import ConfigError
-from monitor.base.registry import METRICS
-from monitor.reports.statements import metric_words
+from monitor.base.registry import METRICS, metric_words
 
 if TYPE_CHECKING:
     from monitor.config.root import Config, Task

@@ -9,6 +9,9 @@ import msgspec
 
 from monitor.base.records import Floats
 
+DEFAULT_ARL0 = 370.0
+"""Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:

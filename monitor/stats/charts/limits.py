@@ -19,15 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from monitor.base.errors import ConfigError
+from monitor.stats.charts.base import DEFAULT_ARL0
 from monitor.stats.charts.detectors import CusumDetector, Detector, RunRules, Spread
 from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
 from monitor.stats.solvers import brentq
 
 if TYPE_CHECKING:
     from monitor.stats.charts.settings import Chart
-
-DEFAULT_ARL0 = 370.0
-"""Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
 
 LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 

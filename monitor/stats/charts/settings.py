@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.stats.charts.base import Baseline, ChartState
+from monitor.stats.charts.base import DEFAULT_ARL0, Baseline, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
 from monitor.stats.charts.latch import ChartLogic, RelevantChange
-from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
+from monitor.stats.charts.limits import check_settings, chosen_limits
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats
-from monitor.stats.charts.limits import DEFAULT_ARL0
+from monitor.stats.charts.base import DEFAULT_ARL0
 
 Flags = NDArray[np.bool_]
 

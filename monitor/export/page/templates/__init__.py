@@ -16,10 +16,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
+from monitor.base.registry import metric_words
 from monitor.base.results import Estimate
 from monitor.export.charts import frame
 from monitor.export.page import states, words
-from monitor.reports.statements import count, metric_words
+from monitor.reports.statements import count
 from monitor.reports.views import SeriesState
 
 _BREAK_BESIDE_A_TAG = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
