@@ -228,6 +228,7 @@ SCHEMA = pyarrow.schema(
         "effective_comparisons": _REAL,
         "rank_level": _REAL,
         "models": _list_of(model=_TEXTS, **_ESTIMATE),
+        "values": _list_of(unit=_TEXTS, **_ESTIMATE),
     }
 )
 """The columns of a window's line, with the names of its fields; an absent field is null."""

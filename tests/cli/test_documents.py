@@ -152,7 +152,7 @@ def test_labels_ask(documented: Documented, folder: Path) -> None:
     assert len(lines) == 5
     (model,) = document.models
     assert (model.selected, model.answers, document.rounds) == (5, 560, [])
-    assert f"interval: {model.width:.3f} with these labels" in text
+    assert f"realised accuracy: {model.width:.3f} with these labels" in text
     words = ["labels", "ask", "config.yaml", "in.ndjson", "-n", "5", "--out", "asked.ndjson", "--json"]
     done = command_here(*words, cwd=folder)
     assert json.loads(done.stdout)["records"] == lines
