@@ -371,6 +371,7 @@ def test_a_monitor_sees_larger_errors_without_labels() -> None:
     assert sum(result.rejected.values()) == 1
 
 
+@pytest.mark.process  # matplotlib asks fc-list for fonts
 def test_the_default_picture_is_of_the_share_within_tolerance() -> None:
     pytest.importorskip("matplotlib")
     monitor = Monitor(kind="regression").fit(delays(0, 1000), prediction="minutes ahead", label="y")

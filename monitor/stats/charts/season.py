@@ -201,8 +201,9 @@ def fit_season(points: Sequence[HourPoint]) -> SeasonFit | None:
     >>> levels = 0.9 - 0.03 * (np.arange(4 * HOURS) % HOURS < 24)  # three points lower on Mondays
     >>> values = levels + rng.normal(0, 0.008, 4 * HOURS)
     >>> fit = fit_season([HourPoint.from_window(h, x, 500, 0.18) for h, x in enumerate(values.tolist())])
-    >>> fit.p_value < 0.01, fit.season.offsets[:24].mean().round(3), fit.season.offsets[24:].mean().round(3)
-    (True, np.float64(-0.025), np.float64(0.004))
+    >>> mondays, others = fit.season.offsets[:24].mean(), fit.season.offsets[24:].mean()
+    >>> fit.p_value < 0.01, round(float(mondays), 3), round(float(others), 3)
+    (True, -0.025, 0.004)
     """
     kept = near_other_weeks(points)
     # `sorted` by hour, so that the order in which windows came changes no sum.

@@ -60,8 +60,8 @@ def moved_together(deviations: Floats, alarmed: Flags) -> Flags:
     Examples
     --------
     >>> one_drop = np.array([-9.0, 0.3, -0.8, 1.1])
-    >>> moved_together(one_drop, one_drop < -3).any()
-    np.False_
+    >>> moved_together(one_drop, one_drop < -3).tolist()
+    [False, False, False, False]
     >>> all_drop = np.array([-4.1, -2.2, -3.5, -1.9])
     >>> moved_together(all_drop, all_drop < -3)
     array([ True,  True,  True,  True])
