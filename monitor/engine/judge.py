@@ -582,11 +582,7 @@ def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation
     seen, judged = (each.estimates.get(chart.metric) for each in (shown, charted))
     if not isinstance(seen, Estimate) or not isinstance(judged, Estimate) or seen is judged:
         return chart
-    by, verdict = seen.value - judged.value, chart.verdict
-    center, lower, upper = (
-        min(max(end + by, 0.0), 1.0) for end in (verdict.center, verdict.lower, verdict.upper)
-    )
-    return replace(chart, verdict=replace(verdict, center=center, lower=lower, upper=upper))
+    return replace(chart, verdict=chart.verdict.moved_by(seen.value - judged.value))
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:

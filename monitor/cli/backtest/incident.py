@@ -277,12 +277,10 @@ def recommended(rows: Sequence[SettingOutcome]) -> SettingOutcome | None:
         The rows of one task. One of them has `today`.
     """
     (today,) = (row for row in rows if row.today)
-    before = math.inf if today.hours is None else today.hours
     better = [
         row
         for row in rows
-        if row.hours is not None
-        and row.hours < before
+        if _is_sooner(row, today)
         and row.label_share == 1
         and row.seen >= today.seen
         and row.other_alarms <= max(today.other_alarms, row.predicted or 0.0)

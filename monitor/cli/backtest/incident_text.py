@@ -33,7 +33,7 @@ _HEADS = (
 def print_incident(console: Console, document: BacktestDocument, incident: IncidentOutcome) -> None:
     """Print whether the incident was seen, the settings, and the configuration that is recommended."""
     shown = incident.sightings[:_MODELS_SHOWN]
-    lines = [f"Incident from {_minute(incident.start)} to {_minute(incident.end)} UTC, as configured:"]
+    lines = [f"Incident from {minute(incident.start)} to {minute(incident.end)} UTC, as configured:"]
     lines += [f"  {sighting_words(each)}" for each in shown]
     if more := len(incident.sightings) - len(shown):
         lines.append(f"  {count(more, 'more model')}: see --json, or the report of --out.")
@@ -84,7 +84,7 @@ def sighting_words(each: Sighting) -> str:
     if each.outcome == "seen_after_end":
         where = f"after its end, in window {each.windows} since its start"
     words = (
-        f"{name}: seen after {duration_words(each.hours)}, {where} ({_minute(each.time)}), "
+        f"{name}: seen after {duration_words(each.hours)}, {where} ({minute(each.time)}), "
         f"by {', '.join(each.signals)}{later}. {_sentence(each.fact)}"
     )
     return f"{words} {_sentence(each.cause)}" if each.cause else words
@@ -107,7 +107,8 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:].removesuffix('.')}."
 
 
-def _minute(moment: str) -> str:
+def minute(moment: str) -> str:
+    """Return a time of a document to the minute, such as ``2026-11-20 12:21``."""
     return moment[:16].replace("T", " ")
 
 
@@ -150,7 +151,7 @@ def sections_of(incident: IncidentOutcome) -> Markup:
     seen = [(sighting_words(each),) for each in incident.sightings]
     best = [(each.task, each.reason, each.configuration or "") for each in incident.recommendations]
     return (
-        section(f"Incident from {_minute(incident.start)} UTC, as configured", ("Model",), seen)
+        section(f"Incident from {minute(incident.start)} UTC, as configured", ("Model",), seen)
         + section(
             "Incident: what other settings would have seen",
             [head[0].upper() + head[1:] for head in _HEADS],

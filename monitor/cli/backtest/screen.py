@@ -16,7 +16,7 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.cli import series_table
 from monitor.cli.backtest.backtest import Backtest, BacktestOptions, backtest
 from monitor.cli.backtest.incident import backtest_incident
-from monitor.cli.backtest.incident_text import print_incident, sections_of
+from monitor.cli.backtest.incident_text import minute, print_incident, sections_of
 from monitor.cli.backtest.results import (
     BacktestDocument,
     Delay,
@@ -159,7 +159,7 @@ def _signals(delays: Iterable[Delay]) -> str:
 
 
 def _lines(document: BacktestDocument) -> Iterator[str]:
-    times = [start.time[:16].replace("T", " ") if start.time else start.name for start in document.starts]
+    times = [minute(start.time) if start.time else start.name for start in document.starts]
     if times:
         yield (
             f"Median (90 %) over drops from {count(len(times), 'point')}: {', '.join(times)}. The first "
@@ -217,7 +217,7 @@ def _sections(document: BacktestDocument) -> Markup:
         )
     )
     history = [
-        (f"{each.task}/{each.model}", alarm.metric, alarm.time[:16].replace("T", " "), f"{alarm.window:,}")
+        (f"{each.task}/{each.model}", alarm.metric, minute(alarm.time), f"{alarm.window:,}")
         for each in document.history
         for alarm in each.alarms
     ]

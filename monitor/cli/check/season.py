@@ -116,8 +116,10 @@ def _hours(name: str, task: Task, model: str, reference: Reference) -> Mapping[s
     """Return the windows of a reference by hour for each metric, as a task with a season computes them."""
     from monitor.engine.series import DrawnBaselines, SeriesSettings
 
-    chart = task.chart.model_copy(update={"season": "hour_of_week"})
-    seasonal = task.model_copy(update={"chart": chart})
+    seasonal = task  # of which the trial of the reference has cached the baselines
+    if task.chart.season is None:
+        chart = task.chart.model_copy(update={"season": "hour_of_week"})
+        seasonal = task.model_copy(update={"chart": chart})
 
     def draw() -> DrawnBaselines:
         SeriesSettings(name, model, "", seasonal).build(reference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -60,6 +60,13 @@ class Verdict:
     out_of_control: bool
     improved: bool = False
     deviation: float = field(default=0.0, compare=False)
+
+    def moved_by(self, distance: float) -> Verdict:
+        """Return the verdict with its centre and limits moved by a distance, and clipped to 0 to 1."""
+        center, lower, upper = (
+            min(max(end + distance, 0.0), 1.0) for end in (self.center, self.lower, self.upper)
+        )
+        return replace(self, center=center, lower=lower, upper=upper)
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

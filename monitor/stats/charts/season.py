@@ -45,7 +45,7 @@ and 7.4 (the conditional mean). Rasmussen, Williams: Gaussian Processes for Mach
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
 from itertools import pairwise
 from statistics import median
@@ -162,10 +162,7 @@ class Season:
         """Return the verdict of a chart on a window, with the centre and limits of the window's hour."""
         offset = float(self.offsets[hour % HOURS])
         verdict = chart.update(min(max(value - offset, 0.0), 1.0), self.rows(size, hour))
-        center, lower, upper = (
-            min(max(end + offset, 0.0), 1.0) for end in (verdict.center, verdict.lower, verdict.upper)
-        )
-        return replace(verdict, center=center, lower=lower, upper=upper)
+        return verdict.moved_by(offset)
 
 
 class SeasonFit(NamedTuple):
