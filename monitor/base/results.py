@@ -32,6 +32,9 @@ class Reason(StrEnum):
     REFERENCE_TOO_SHORT = "too few labelled rows in the reference"
     OLDER_WINDOW = "window begun by an older version"
     LABEL_TOO_LARGE = "a label that was replaced is too large"
+    LABEL_ZERO = "a label is 0"
+    LABELS_EQUAL = "labels hardly differ"
+    NO_INTERVALS = "no quantiles stated"
 
 
 @dataclass(frozen=True, slots=True)

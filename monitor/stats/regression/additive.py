@@ -130,13 +130,13 @@ class AdditiveFit:
         return scipy.linalg.solve(matrix, side, assume_a="pos").T, values
 
     def leverage(self, functions: Floats) -> Floats:
-        """Return the variances of fitted values, (L,), as multiples of the residual variance.
+        """Return the covariances of fitted values, (L, L), as multiples of the residual variance.
 
-        `functions` has L rows with the same columns as `rows`. The variance for its row f is fᵀ A⁻¹ f, where
-        A is XᵀX plus the penalty, and X is `rows`.
+        `functions` has L rows with the same columns as `rows`. The covariance for its rows f and g is fᵀ A⁻¹ g,
+        where A is XᵀX plus the penalty, and X is `rows`.
         """
         inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
-        leverage: Floats = np.einsum("lp,pl->l", functions, inverse)
+        leverage: Floats = functions @ inverse
         return leverage
 
 

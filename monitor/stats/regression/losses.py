@@ -25,6 +25,8 @@ without labels. All rows have columns x: the prediction, features, and the sprea
 
    The first two terms also have third cumulants, because losses are skewed. Quantiles are computed by the
    Cornish–Fisher expansion.
+6. *A function of several means*, such as a ratio, has the value of the function at the estimates. Its interval
+   is that of one loss: the sum of the losses, each times the function's derivative by its mean (delta method).
 
 The estimate misleads if p(label | x) changes (concept drift), which only labels can show, or if the shift
 depends on a variable that is not among the columns. The estimate is unknown if the window is too different
@@ -41,7 +43,7 @@ structural parameters*, Econometrics Journal 21 (2018), section 3, for cross-fit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,8 +84,8 @@ class RowLosses(NamedTuple):
     ----------
     values : (N,) float64
     power : int
-        The power of the error's unit: 1 for an absolute or signed error, 2 for a squared error, and 0 for a
-        loss without a unit.
+        The power of the error's size with which the loss grows: 1 for an absolute or signed error, 2 for a
+        squared error, and 0 for a loss that does not grow with it.
     signed : bool
         Whether values may be below 0. If not, neither the estimate nor its interval goes below 0.
     """
@@ -93,9 +95,28 @@ class RowLosses(NamedTuple):
     signed: bool = False
 
 
+class LossFunction(NamedTuple):
+    """A metric that is a function of the means of several losses.
+
+    Parameters
+    ----------
+    losses : tuple of str
+        The names of the losses.
+    at : callable
+        Maps the means, (L,), to the function's value and its derivatives, (L,). They are NaN where the
+        function is not defined.
+    undefined : Reason
+        The reason of a metric that is not defined.
+    """
+
+    losses: tuple[str, ...]
+    at: Callable[[Floats], tuple[float, Floats]]
+    undefined: Reason
+
+
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """The estimated mean loss of a window's rows, with its second and third cumulant.
+    """The estimated mean loss of a window's rows, or a function of such means, with two more cumulants.
 
     Parameters
     ----------
@@ -226,7 +247,9 @@ class LossReference:
     def __len__(self) -> int:
         return len(self.residuals[0])
 
-    def estimate(self, columns: Floats) -> dict[str, MeanLoss | Unknown]:
+    def estimate(
+        self, columns: Floats, functions: Mapping[str, LossFunction] | None = None
+    ) -> dict[str, MeanLoss | Unknown]:
         """Return the mean of each loss over a window's rows, or the reason why it is unknown.
 
         The means are unknown if too many rows are unusable, if fewer than `FEWEST_IN_WINDOW` rows are usable,
@@ -238,12 +261,15 @@ class LossReference:
             See `from_rows`. A row is unusable if it lacks a value or has a value outside of the reference's
             range. A share of up to `MOST_UNUSABLE` of the rows may be unusable. Such rows are left out of the
             estimate.
+        functions : mapping of str to LossFunction, optional
+            Functions of the means, by name. Each is one more result.
 
         Raises
         ------
         ValueError
             `columns` does not have C columns.
         """
+        functions = functions or {}
         count = len(self._ratio.bins)
         if columns.ndim != 2 or columns.shape[1] != count:
             raise ValueError(f"columns must have the shape (n, {count}), got {columns.shape}")
@@ -260,41 +286,68 @@ class LossReference:
         else:
             ratio = self._ratio.fit(columns[usable])
             if ratio.overlaps:
-                return self._means(columns[usable], ratio.weights / ratio.weights.sum())
+                return self._means(columns[usable], ratio.weights / ratio.weights.sum(), functions)
             reason = Unknown(Reason.NO_OVERLAP)
-        return dict.fromkeys(self.names, reason)
+        return dict.fromkeys((*self.names, *functions), reason)
 
-    def _means(self, columns: Floats, shares: Floats) -> dict[str, MeanLoss | Unknown]:
+    def _means(
+        self, columns: Floats, shares: Floats, functions: Mapping[str, LossFunction]
+    ) -> dict[str, MeanLoss | Unknown]:
         n, fits = len(columns), self._fits
         design = fits.additive.design(columns)
         units = np.exp(self._powers[:, None] * np.clip(design @ fits.scale, *fits.scales))
-        relative = fits.squared @ design.T
+        value = (units * (fits.expected @ design.T)).mean(axis=1) + self.residuals @ shares
+        known, undefined = self._combined(np.maximum(value, self.least), functions)
+        residuals, scales = known.mix @ self.residuals, units[known.scale]
+        relative = known.squared @ design.T
         least = _LEAST_VARIANCE * np.maximum(relative.mean(axis=1, keepdims=True), 0.0)
-        own = (units**2 * np.maximum(relative, least)).mean(axis=1)
-        moved = self.residuals @ shares
-        apart = self.residuals - moved[:, None]
+        own = (scales**2 * np.maximum(relative, least)).mean(axis=1)
+        apart = residuals - (residuals @ shares)[:, None]
         skewness = (apart**3 @ shares) / np.maximum(apart**2 @ shares, 1e-200) ** 1.5
         unbalanced = units @ design / n - (shares * self.units) @ fits.additive.rows
-        noise = ((self.residuals / self.units) ** 2).mean(axis=1)
-        value = (units * (fits.expected @ design.T)).mean(axis=1) + moved
-        variance = (
-            own / n + apart**2 @ shares**2 + noise * fits.additive.leverage(unbalanced) + self._between(n)
-        )
+        alone = self.residuals / self.units
+        fitted = alone @ alone.T / len(self) * fits.additive.leverage(unbalanced)
+        variance = own / n + apart**2 @ shares**2 + ((known.mix @ fitted) * known.mix).sum(axis=1)
+        variance += _between(residuals, n)
         third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
-        return {
-            name: MeanLoss(max(float(value[k]), least), float(variance[k]), float(third[k]), n, least)
-            for k, (name, least) in enumerate(zip(self.names, self.least, strict=True))
+        return undefined | {
+            name: MeanLoss(known.value[k], float(variance[k]), float(third[k]), n, least)
+            for k, (name, least) in enumerate(zip(known.names, known.least, strict=True))
         }
 
-    def _between(self, n: int) -> Floats:
-        """Return the (L,) variances between windows of n rows that the columns do not explain."""
-        parts = max(len(self) // n, _FEWEST_PARTS)
-        starts = np.arange(parts) * len(self) // parts
-        sizes = np.diff(np.append(starts, len(self)))
-        means = np.add.reduceat(self.residuals, starts, axis=1) / sizes
-        chance = np.add.reduceat(self.residuals**2, starts, axis=1) / sizes**2
-        between: Floats = np.maximum(means.var(axis=1, ddof=1) - chance.mean(axis=1), 0.0)
-        return between
+    def _combined(self, means: Floats, functions: Mapping[str, LossFunction]) -> tuple[_Combined, dict[str, Unknown]]:
+        """Return the losses and functions of them as combinations of losses, and what is not defined."""
+        count, undefined = len(means), {}
+        names, value, mix, scale = list(self.names), means.tolist(), list(np.eye(count)), list(range(count))
+        for name, function in functions.items():
+            places = np.array([self.names.index(loss) for loss in function.losses])
+            at, slopes = function.at(means[places])
+            if not (math.isfinite(at) and np.isfinite(slopes).all()):
+                undefined[name] = Unknown(function.undefined)
+                continue
+            row = np.zeros(count)
+            row[places] = slopes
+            names, value, mix = [*names, name], [*value, at], [*mix, row]
+            scale.append(int(places[self._powers[places].argmax()]))
+        squared = self._fits.squared
+        if len(names) > count:
+            residuals = np.array(mix[count:]) @ self.residuals
+            added, _ = self._fits.additive.fit((residuals / self.units[scale[count:]]) ** 2)
+            squared = np.vstack((squared, added))
+        least = (*self.least, *[-math.inf] * (len(names) - count))
+        return _Combined(names, value, np.array(mix), np.array(scale), squared, least), undefined
+
+
+def _between(residuals: Floats, n: int) -> Floats:
+    """Return the (L,) variances between windows of n rows that the columns do not explain."""
+    rows = residuals.shape[1]
+    parts = max(rows // n, _FEWEST_PARTS)
+    starts = np.arange(parts) * rows // parts
+    sizes = np.diff(np.append(starts, rows))
+    means = np.add.reduceat(residuals, starts, axis=1) / sizes
+    chance = np.add.reduceat(residuals**2, starts, axis=1) / sizes**2
+    between: Floats = np.maximum(means.var(axis=1, ddof=1) - chance.mean(axis=1), 0.0)
+    return between
 
 
 def _check_rows(
@@ -331,3 +384,18 @@ class _Fits(NamedTuple):
     scales: tuple[float, float]
     expected: Floats
     squared: Floats
+
+
+class _Combined(NamedTuple):
+    """M results of a window, each a combination of the L losses: the losses, then functions of their means.
+
+    `mix` (M, L) has the factor of each loss, `scale` (M,) the loss whose unit divides the combination's
+    residuals, and `squared` (M, 1 + P) the parameters of their squares.
+    """
+
+    names: list[str]
+    value: list[float]
+    mix: Floats
+    scale: Ints
+    squared: Floats
+    least: tuple[float, ...]

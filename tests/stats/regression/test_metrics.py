@@ -11,14 +11,19 @@ import scipy.stats
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
+from monitor.stats.estimate.hajek import hajek, weighted_counts
 from monitor.stats.regression.losses import MeanLoss
 from monitor.stats.regression.metrics import (
+    DEFAULT_METRICS,
     ERROR_METRICS,
+    FUNCTIONS,
     NO_SUMS,
+    TERMS,
     added_terms,
     error_terms,
     losses_of,
     metric_of_mean,
+    padded,
     realised_metric,
 )
 from tests.nearly import nearly
@@ -28,6 +33,22 @@ def first(errors: Floats, weights: Floats | None = None) -> Floats:
     """Return the terms of first labels."""
     weights = np.ones(len(errors)) if weights is None else weights
     return error_terms(errors, np.full(len(errors), np.nan), weights)
+
+
+def all_terms(
+    errors: Floats, labels: Floats, inside: Floats | None = None, weights: Floats | None = None
+) -> Floats:
+    """Return the terms of first labels for all metrics."""
+    none, weights = np.full(len(errors), np.nan), np.ones(len(errors)) if weights is None else weights
+    both = (np.column_stack((own, none)) for own in (labels, none if inside is None else inside))
+    return error_terms(errors, none, weights, *both)
+
+
+def realised(
+    metric: str, errors: Floats, labels: Floats, inside: Floats | None = None, weights: Floats | None = None
+) -> Result:
+    """Return a metric of rows by their first labels."""
+    return realised_metric(metric, added_terms(NO_SUMS, all_terms(errors, labels, inside, weights)), 0.95)
 
 
 def sums(errors: Floats, weights: Floats | None = None) -> Floats:
@@ -51,7 +72,7 @@ def witness(metric: str, errors: Floats, weights: Floats) -> tuple[float, float,
     return tuple(math.sqrt(max(end, 0.0)) for end in ends) if metric == "rmse" else ends  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("metric", ERROR_METRICS)
+@pytest.mark.parametrize("metric", DEFAULT_METRICS)
 def test_metrics_are_those_of_the_slow_witness(metric: str) -> None:
     rng = np.random.default_rng(1)
     errors, weights = rng.standard_normal(40) * 3 + 1, rng.choice([1.0, 4.0, 20.0], 40)
@@ -93,7 +114,7 @@ def test_a_replaced_label_leaves_no_trace() -> None:
     wrong = errors.copy()
     wrong[4] = 50.0
     corrected = added_terms(sums(wrong), error_terms(errors[4:5], wrong[4:5], np.ones(1)))
-    for metric in ERROR_METRICS:
+    for metric in DEFAULT_METRICS:
         before, after = (known(realised_metric(metric, each, 0.95)) for each in (sums(errors), corrected))
         assert after == nearly(before), metric
 
@@ -153,14 +174,112 @@ def test_the_losses_are_those_of_the_metrics() -> None:
     }
 
 
+def jackknife(metric: str, errors: Floats, labels: Floats, weights: Floats) -> tuple[float, float]:
+    """Return a metric, and the variance of its infinitesimal jackknife: by numerical derivatives by weights."""
+
+    def value(w: Floats) -> float:
+        if metric == "mape":
+            return float(np.average(np.abs(errors / labels), weights=w))
+        if metric == "wape":
+            return float(w @ np.abs(errors) / (w @ np.abs(labels)))
+        centred = labels - np.average(labels, weights=w)
+        return float(1 - w @ errors**2 / (w @ centred**2))
+
+    steps = 1e-5 * np.eye(len(weights))
+    slopes = [(value(weights + step) - value(weights - step)) / 2e-5 for step in steps]
+    return value(weights), float(((weights * np.array(slopes)) ** 2).sum())
+
+
+@pytest.mark.parametrize("offset", [0.0, 500.0])
+@pytest.mark.parametrize("metric", ["mape", "wape", "r2"])
+def test_functions_of_means_have_the_variance_of_the_infinitesimal_jackknife(
+    metric: str, offset: float
+) -> None:
+    rng = np.random.default_rng(7)
+    labels, weights = offset + rng.normal(5.0, 2.0, 40), rng.choice([1.0, 4.0, 20.0], 40)
+    errors = rng.normal(0.3, 1.0, 40)
+    value, variance = jackknife(metric, errors, labels, weights)
+    effective = weights.sum() ** 2 / (weights**2).sum()
+    half = scipy.stats.t.ppf(0.975, effective - 1) * math.sqrt(variance * effective / (effective - 1))
+    own, lower, upper = known(realised(metric, errors, labels, weights=weights))
+    assert own == pytest.approx(value, rel=1e-6)
+    assert upper - own == pytest.approx(half, rel=1e-4)
+    assert lower == pytest.approx(own - half, rel=1e-3) or lower == 0.0
+
+
+def test_coverage_is_the_share_of_stated_intervals_with_the_interval_of_the_accuracy() -> None:
+    rng = np.random.default_rng(8)
+    inside = np.where(rng.random(60) < 0.8, 1.0, 0.0)
+    unstated = np.where(np.arange(60) < 10, np.nan, inside)
+    errors, labels = rng.standard_normal((2, 60))
+    for weights in (np.ones(60), rng.choice([1.0, 4.0], 60)):
+        result = realised("coverage", errors, labels, unstated, weights)
+        expected = hajek(weighted_counts(inside[10:] == 1.0, weights[10:]))
+        assert known(result) == nearly(known(expected))
+        assert isinstance(result, Estimate)
+        assert result.n == 50
+    assert realised("coverage", errors, labels) == Unknown(Reason.NO_INTERVALS)
+
+
+def test_metrics_that_labels_do_not_define_are_unknown_until_the_label_is_corrected() -> None:
+    errors, labels = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.0, -3.0])
+    sums = added_terms(NO_SUMS, all_terms(errors, labels))
+    assert realised_metric("mape", sums, 0.95) == Unknown(Reason.LABEL_ZERO)
+    assert known(realised_metric("wape", sums, 0.95))[0] == nearly(0.5)
+    terms = error_terms(np.array([-4.0]), errors[1:2], np.ones(1), np.array([[2.0, 0.0]]))
+    sums = added_terms(sums, terms)
+    assert known(realised_metric("mape", sums, 0.95))[0] == nearly((1 / 4 + 4 / 2 + 0.5 / 3) / 3)
+    for metric, equal in (("wape", 0.0), ("r2", 0.0), ("r2", 1e9)):
+        assert realised(metric, errors, np.full(3, equal)) == Unknown(Reason.LABELS_EQUAL), metric
+
+
+def test_sums_of_an_older_version_or_of_fewer_metrics_give_only_the_metrics_of_their_terms() -> None:
+    errors, labels = np.array([1.0, -2.0, 0.5]), np.array([4.0, 1.0, -3.0])
+    before = added_terms(NO_SUMS, first(errors))
+    assert before.shape[1] == TERMS
+    both = added_terms(before, all_terms(errors, labels, np.ones(3)))
+    assert both.tolist() == added_terms(padded(before, both.shape[1]), all_terms(errors, labels, np.ones(3))).tolist()
+    for metric in ("mape", "wape", "coverage", "r2"):
+        for sums in (before, both):
+            assert realised_metric(metric, sums, 0.95) == Unknown(Reason.OLDER_WINDOW), metric
+    assert known(realised_metric("mae", added_terms(both, first(errors)), 0.95))[0] == nearly(3.5 / 3)
+
+
+def test_estimated_metrics_keep_their_ranges() -> None:
+    mean = MeanLoss(value=0.9, variance=1.0, third=0.0, n=500)
+    for metric, ends in (("coverage", (0.0, 1.0)), ("r2", (-1.06, 1.0)), ("wape", (0.0, 2.86))):
+        assert known(metric_of_mean(metric, mean, 0.95))[1:] == pytest.approx(ends, abs=0.01), metric
+
+
+def test_the_losses_of_the_other_metrics_need_labels_and_intervals() -> None:
+    errors, labels = np.array([-2.0, 1.0]), np.array([4.0, -2.0])
+    losses = losses_of(errors, ERROR_METRICS, labels, np.array([0.0, 1.0]))
+    assert {name: each.values.tolist() for name, each in losses.items()} == {
+        "mae": [2.0, 1.0],
+        "rmse": [4.0, 1.0],
+        "bias": [-2.0, 1.0],
+        "mape": [0.5, 0.5],
+        "size": [4.0, 2.0],
+        "coverage": [0.0, 1.0],
+        "label": [3.0, -3.0],
+        "square": [9.0, 9.0],
+    }
+    assert list(losses_of(errors, ["wape"], labels)) == list(FUNCTIONS["wape"].losses)
+
+
 @pytest.mark.simulation
 def test_intervals_by_labels_hold_the_metrics_of_the_population() -> None:
     """Normal errors with a deviation of 2, 100 labels, 2,000 trials: the error of the test is 0.5 points."""
     rng = np.random.default_rng(4)
-    truth = {"mae": 2 * math.sqrt(2 / math.pi), "rmse": 2.0, "bias": 0.0}
+    mae, spread = 2 * math.sqrt(2 / math.pi), 1 / 3  # the spread of uniform labels from 9 to 11
+    inverse = math.log(11 / 9) / 2
+    truth = {"mae": mae, "rmse": 2.0, "bias": 0.0, "mape": mae * inverse, "wape": mae / 10}
+    truth |= {"coverage": math.erf(1 / math.sqrt(2)), "r2": 1 - 4 / spread}
     held = dict.fromkeys(truth, 0)
     for _ in range(2000):
-        own = sums(2 * rng.standard_normal(100))
+        errors, labels = 2 * rng.standard_normal(100), rng.uniform(9.0, 11.0, 100)
+        inside = (np.abs(errors) <= 2.0) * 1.0
+        own = added_terms(NO_SUMS, all_terms(errors, labels, inside))
         for metric, value in truth.items():
             _, lower, upper = known(realised_metric(metric, own, 0.95))
             held[metric] += lower <= value <= upper
