@@ -65,6 +65,26 @@ def regression(**settings: Any) -> Regression:
     return Regression(**own | settings)
 
 
+OTHERS: dict[str, Any] = {
+    "error_metrics": ["mae", "mape", "wape", "coverage", "r2"],
+    "quantiles": [0.1, 0.5, 0.9],
+}
+"""The settings of a task with metrics of errors without a unit."""
+
+_ENDS = {"0.1": -1.0, "0.5": 0.0, "0.9": 1.5}
+
+
+def stated(records: list[Record], share: float = 1.0) -> list[Record]:
+    """Return the records with numbers above 0, and with quantiles in the first `share` of them."""
+    changed = []
+    for i, record in enumerate(records):
+        own = record | {name: record[name] + 60.0 for name in ("prediction", "label") if name in record}
+        if i < share * len(records):
+            own["quantiles"] = {level: own["prediction"] + end for level, end in _ENDS.items()}
+        changed.append(own)
+    return changed
+
+
 def reference_of_numbers(settings: Regression, records: Iterable[Record | bytes]) -> dict[str, Reference]:
     """Return a labelled reference as the daemon would read it."""
     values = [msgspec.json.encode(record) for record in records]

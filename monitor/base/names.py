@@ -11,6 +11,9 @@ CORRECTED = "corrected"
 
 Where labels exist, pages and reports show this estimate first.
 """
+RATIO = "ratio"
+"""The unit of metrics of errors without a unit; pages and reports show them in per cent."""
+
 DOUBLY_ROBUST = "doubly_robust"
 """Name of the estimator of metrics of errors without labels: see `monitor.stats.regression.losses`."""
 REALISED = "realised"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from monitor.base.names import RATIO
 from monitor.base.records import TaskLayout
 from monitor.base.registry import ESTIMATORS
 from monitor.config.section import Problem, demand, describe_tags, unique
@@ -15,6 +16,9 @@ from monitor.config.task import EstimatorTag, ReferenceConfig, Task
 
 _OF_CLASSES = ("classes", "positive", "average", "ssme")
 """The keys of a classification task that a regression task does not have."""
+
+_RATIOS = ("mape", "wape", "coverage", "r2")
+"""The metrics of errors without a unit."""
 
 
 def _without_classes(node: dict[str, Any]) -> None:
@@ -67,11 +71,12 @@ class Regression(Task):
         description="The name of the target's unit, in the plural, as in 12.3 minutes.",
         examples=["minutes"],
     )
-    error_metrics: tuple[Literal["mae", "rmse", "bias"], ...] = Field(
+    error_metrics: tuple[Literal["mae", "rmse", "bias", "mape", "wape", "coverage", "r2"], ...] = Field(
         default=("mae", "rmse", "bias"),
-        description="The metrics of the errors in the unit of the target; bias is the mean of prediction "
-        "minus label.",
-        examples=[["mae", "rmse"]],
+        description="The metrics of the errors. bias is the mean of prediction minus label. mape needs "
+        "labels of one sign, never 0; wape, Σ|error| / Σ|label|, does not. coverage, the share of labels "
+        "from the lowest to the highest quantile, needs quantiles.",
+        examples=[["mae", "wape"]],
     )
     reference: ReferenceConfig = Field(
         description="The models' answers with labels from a time when they were known to be good."
@@ -100,7 +105,7 @@ class Regression(Task):
     @property
     def error_units(self) -> Mapping[str, str]:
         """The unit of each metric of the errors; see `Task.error_units`."""
-        return dict.fromkeys(self.error_metrics, self.unit)
+        return {metric: RATIO if metric in _RATIOS else self.unit for metric in self.error_metrics}
 
     @property
     def layout(self) -> TaskLayout:
@@ -143,6 +148,12 @@ class Regression(Task):
                 f"{self.unit!r}: remove the spaces and line breaks",
             )
         yield unique("error_metrics", self.error_metrics)
+        if "coverage" in self.error_metrics and not self.quantiles:
+            yield (
+                "error_metrics",
+                "expected metrics other than coverage in a task without quantiles, got coverage: give "
+                "quantiles, the levels that the records state, or leave coverage out",
+            )
         levels = ", ".join(map(str, self.quantiles))
         if len(self.quantiles) == 1:
             yield "quantiles", f"expected at least two levels, or none, got {levels} only"

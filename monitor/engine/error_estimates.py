@@ -1,4 +1,4 @@
-"""The estimates of a series' metrics of errors, in the unit of the target, without labels."""
+"""The estimates of a series' metrics of errors without labels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from monitor.base.results import Reason, Unknown
 from monitor.config.task import Task
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
-from monitor.stats.regression.losses import MOST_UNUSABLE, LossReference
-from monitor.stats.regression.metrics import metric_of_mean
+from monitor.stats.regression.losses import MOST_UNUSABLE, LossReference, MeanLoss
+from monitor.stats.regression.metrics import FUNCTIONS, metric_of_mean
 
 
 class ErrorEstimator:
@@ -55,7 +55,13 @@ class ErrorEstimator:
         # Older versions did not store predictions, which no row of this version lacks.
         if not has_column or np.isnan(features[:, -1]).sum() > MOST_UNUSABLE * len(features):
             known = Unknown(Reason.OLDER_WINDOW)
-        means = dict.fromkeys(units, known) if isinstance(known, Unknown) else known.estimate(features)
+        means: dict[str, MeanLoss | Unknown]
+        if isinstance(known, Unknown):
+            means = dict.fromkeys(units, known)
+        else:
+            functions = {metric: FUNCTIONS[metric] for metric in units if metric in FUNCTIONS}
+            means = known.estimate(features, functions)
+            means.setdefault("coverage", Unknown(Reason.NO_INTERVALS))  # of a reference that states none
         level = self._task.level
         return tuple(
             MetricEstimate(metric, DOUBLY_ROBUST, metric_of_mean(metric, means[metric], level), unit=unit)
@@ -66,5 +72,7 @@ class ErrorEstimator:
         if self._losses is None:
             none = Unknown(Reason.NO_REFERENCE)
             own = self._reference
-            self._losses = none if own is None else own.losses(self._task.features, self._group)
+            self._losses = (
+                none if own is None else own.losses(self._task.features, self._group, self._task.error_units)
+            )
         return self._losses

@@ -5,7 +5,7 @@ The module also detects that a task's two classes are configured in the wrong or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded, two_folds_vary
 from monitor.stats.estimate.proportion import wilson
 from monitor.stats.regression.losses import LossReference
+from monitor.stats.regression.metrics import DEFAULT_METRICS
 
 T = TypeVar("T")
 
@@ -73,7 +74,9 @@ class Reference:
         """
         return batch
 
-    def losses(self, features: Mapping[str, FeatureKind], group: str = "") -> LossReference | Unknown:
+    def losses(
+        self, features: Mapping[str, FeatureKind], group: str = "", metrics: Iterable[str] = DEFAULT_METRICS
+    ) -> LossReference | Unknown:
         """Return the losses of a model's or a group's rows, or the reason why they are unknown.
 
         Here they are unknown, because predictions are no numbers.

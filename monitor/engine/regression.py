@@ -6,7 +6,7 @@ label the class right or wrong. From then on, the task is a classification task 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
@@ -21,12 +21,12 @@ from monitor.base.results import Reason, Unknown
 from monitor.config.regression import Regression
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.join import LabelJoin
-from monitor.engine.labels.matching import right_or_wrong
+from monitor.engine.labels.matching import is_inside, right_or_wrong
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.task import TaskEngine, TaskState
 from monitor.engine.task_logic import TaskOutput, TaskSettings
 from monitor.stats.regression.losses import FEWEST_ROWS, LossReference
-from monitor.stats.regression.metrics import losses_of
+from monitor.stats.regression.metrics import DEFAULT_METRICS, losses_of
 from monitor.stats.regression.tolerance import (
     FEWEST_ERRORS,
     ErrorSpread,
@@ -172,7 +172,7 @@ class NumberRule:
 
     def _converted(self, batch: Batch, scores: Floats, chance: Floats) -> Batch:
         """Return the answers with these confidences, in rows for which the model states no spread itself."""
-        predictions, truths = batch.numbers.T
+        predictions, truths = batch.numbers[:, :2].T
         limits = self.tolerance.limits(predictions)
         own = np.flatnonzero(np.isfinite(scores[:, 0]))
         chance[own] = chance_by_deviation(scores[own, 0], limits[own])
@@ -181,7 +181,9 @@ class NumberRule:
             own = np.flatnonzero(spread & ~np.isfinite(scores[:, 0]))
             chance[own] = chance_by_quantiles(self.levels, scores[own, 1:], predictions[own], limits[own])
         labels = right_or_wrong(self.tolerance.holds(predictions, truths))
-        return replace(batch, scores=chance[:, None], label=np.where(batch.label < 0, -1, labels))
+        numbers = np.column_stack((batch.numbers[:, :2], batch.scores[:, [1, -1] if self.levels else []]))
+        labels = np.where(batch.label < 0, -1, labels)
+        return replace(batch, scores=chance[:, None], label=labels, numbers=numbers)
 
 
 def _refuse_large(batch: Batch) -> None:
@@ -195,6 +197,16 @@ def _refuse_large(batch: Batch) -> None:
             "expected a prediction and a label "
             f"from -{LARGEST_IN_REFERENCE:g} to {LARGEST_IN_REFERENCE:g}, got prediction {prediction:g} and "
             f"label {label:g}; correct or remove the row"
+        )
+
+
+def _refuse_zeros(batch: Batch) -> None:
+    """Raise ValueError if labels are 0 or of both signs: relative errors are infinite or huge there."""
+    lowest, highest = batch.numbers[:, 1].min(), batch.numbers[:, 1].max()
+    if lowest <= 0.0 <= highest:
+        raise ValueError(
+            "the metric mape needs labels that are all above 0 or all below 0, got labels from "
+            f"{lowest:g} to {highest:g}; write wape in place of mape in error_metrics"
         )
 
 
@@ -228,22 +240,34 @@ class NumberReference(Reference):
         """Return answers whose scores are confidences; see `NumberRule.converted`."""
         return batch if self.rule is None else self.rule.converted(batch)
 
-    def losses(self, features: Mapping[str, FeatureKind], group: str = "") -> LossReference | Unknown:
+    def losses(
+        self,
+        features: Mapping[str, FeatureKind],
+        group: str = "",
+        metrics: Iterable[str] = DEFAULT_METRICS,
+    ) -> LossReference | Unknown:
         """Return the losses of a model's or a group's rows, or the reason why they are unknown.
 
         The columns of the result are those of `NumberRule.converted`: the features, then the prediction. The
-        result is computed once.
+        result is computed once. With the metric `coverage`, rows without quantiles are left out; if too few
+        are left, the result lacks this loss instead.
         """
         rows = self.groups.get(group, np.zeros(0, dtype=np.int64)) if group else np.arange(len(self.labels))
         columns = np.column_stack((self.features[rows], self.numbers[rows, 0]))
         if np.isfinite(columns).all(axis=1).sum() < FEWEST_ROWS:
             return Unknown(Reason.REFERENCE_TOO_SHORT)
-        errors = self.numbers[rows, 0] - self.numbers[rows, 1]
+        truths, ends = self.numbers[rows, 1], self.numbers[rows, 2:]
+        errors = self.numbers[rows, 0] - truths
+        inside = is_inside(truths[:, None], ends)[:, 0] if ends.size else np.full(len(rows), np.nan)
+        if (np.isfinite(columns).all(axis=1) & np.isfinite(inside)).sum() < FEWEST_ROWS:
+            metrics = [metric for metric in metrics if metric != "coverage"]
+        losses = losses_of(errors, metrics, truths, inside)
+        if not losses:
+            return Unknown(Reason.NO_INTERVALS)
+        kinds: tuple[FeatureKind, ...] = (*features.values(), "number")
         return self._once(
-            f"losses {group}",
-            lambda: LossReference.from_rows(
-                columns, (*features.values(), "number"), errors, losses_of(errors)
-            ),
+            f"losses {group} {' '.join(losses)}",
+            lambda: LossReference.from_rows(columns, kinds, errors, losses),
         )
 
 
@@ -253,8 +277,10 @@ def references_of_numbers(batch: Batch, task: Regression) -> dict[str, Reference
     Raises
     ------
     ValueError
-        A model has too few rows, or the tolerance would be 0.
+        A model has too few rows, the tolerance would be 0, or labels are not of one sign, as `mape` needs.
     """
+    if "mape" in task.error_metrics and len(batch):
+        _refuse_zeros(batch)
     rule, converted = NumberRule.from_reference(batch, task)
     references: dict[str, Reference] = {}
     for model, one in split_by_model(converted).items():
@@ -312,7 +338,13 @@ class RegressionEngine(TaskEngine):
 
     def label_join(self, settings: TaskSettings[Any]) -> LabelJoin:
         """Return the settings of the task's label join, which compares labels with predictions."""
-        return replace(super().label_join(settings), tolerance=self._rule.tolerance)
+        metrics = set(settings.task.error_metrics)
+        return replace(
+            super().label_join(settings),
+            tolerance=self._rule.tolerance,
+            truths=not metrics <= set(DEFAULT_METRICS),
+            stated="coverage" in metrics,
+        )
 
     def absorb(
         self,

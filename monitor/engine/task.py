@@ -279,10 +279,11 @@ class TaskEngine(TaskLogic):
             alone=batch.alone[kept],
             block=np.stack(blocks, axis=1),
             number=batch.numbers[kept, 0] if batch.numbers.shape[1] else np.zeros(0),
+            stated=batch.numbers[kept, 2:] if batch.numbers.shape[1] > 2 else np.zeros((0, 2)),
         )
         for fit in self.fits:
             fit.answers_came(joined)
-        direct = match_directly(batch, kept, joined)
+        direct = match_directly(batch, kept, joined, self.join.truths)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
         return TaskOutput(_in_order(closed), [self.join.add_answers(joined), direct], int((~watched).sum()))

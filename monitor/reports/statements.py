@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import AVERAGE_CONFIDENCE, RATIO, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.registry import METRICS, SHARES, metric_words
 from monitor.base.results import Estimate
 from monitor.reports import attribution, features
@@ -297,8 +297,12 @@ def in_unit(estimate: Estimate, unit: str) -> str:
     '12.3 (11.2 to 13.5) minutes'
     >>> in_unit(Estimate(0.0, -1.5, 1.5, 0.95, 9), "")
     '0.00 (-1.50 to 1.50)'
+    >>> in_unit(Estimate(0.8534, 0.821, 0.88, 0.95, 500), "ratio")
+    '85.3 (82.1 to 88.0) %'
     """
     ends = estimate.value, estimate.lower, estimate.upper
+    if unit == RATIO:
+        unit, ends = "%", (100.0 * ends[0], 100.0 * ends[1], 100.0 * ends[2])
     largest = max(map(abs, ends))
     decimals = 2 - math.floor(math.log10(largest)) if largest else 2
     form = f",.{max(decimals, 0)}f" if -12 < decimals < 9 else ".3g"  # longer numbers are hard to read

@@ -199,7 +199,7 @@ class SeriesView:
         its objective was breached. A split is dropped when the chart of the estimates shows neither an alarm
         nor an improvement, and the objective is not breached.
     values : tuple of MetricEstimate
-        The metrics of errors of the last closed window, in the unit of the target, with the newest results of
+        The metrics of errors of the last closed window, each with its unit and the newest results of
         labels; empty if predictions are no numbers.
     certain : int
         Number of answers since the start of the agent, if each of them has a score of exactly 1, or a

@@ -96,7 +96,7 @@ class WindowReport:
     broken_features : tuple of BrokenFeature
         The faults of features in this window.
     values : tuple of MetricEstimate
-        The metrics of errors, in the unit of the target; empty if predictions are no numbers.
+        The metrics of errors, with their units; empty if predictions are no numbers.
 
     Attributes
     ----------

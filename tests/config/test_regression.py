@@ -33,6 +33,9 @@ def test_a_section_needs_only_a_reference() -> None:
 def test_the_unit_applies_to_each_metric_of_errors() -> None:
     task = config_from({"tasks": {"delay": SECTION | {"unit": "minutes", "error_metrics": ["mae", "bias"]}}})
     assert task.scored_tasks["delay"].error_units == {"mae": "minutes", "bias": "minutes"}
+    own = SECTION | {"unit": "minutes", "error_metrics": ["mape", "coverage"], "quantiles": [0.1, 0.9]}
+    task = config_from({"tasks": {"delay": own}})
+    assert task.scored_tasks["delay"].error_units == {"mape": "ratio", "coverage": "ratio"}
 
 
 def test_a_saved_section_can_be_read_again() -> None:
@@ -58,13 +61,18 @@ def test_a_saved_section_can_be_read_again() -> None:
         ),
         (
             {"error_metrics": ["mse"]},
-            "tasks.delay.error_metrics[0]: expected one of mae, rmse, bias, got 'mse'; did you mean",
+            "tasks.delay.error_metrics[0]: expected one of mae, rmse, bias, mape, wape, coverage, r2, got",
         ),
         (
             {"unit": " min"},
             "delay.unit: expected one line of text without spaces at its ends, such as minutes",
         ),
         ({"unit": "a\nb"}, "got 'a\\nb': remove the spaces and line breaks"),
+        (
+            {"error_metrics": ["coverage"]},
+            "delay.error_metrics: expected metrics other than coverage in a task without quantiles, got "
+            "coverage: give quantiles, the levels that the records state, or leave coverage out",
+        ),
         (
             {"error_metrics": ["mae", "mae"]},
             "delay.error_metrics: expected each name once, got 'mae' 2 times",

@@ -20,7 +20,7 @@ from monitor.engine.chunks import first_concerned
 from monitor.reports.views import LabelOutcome
 from monitor.reports.window_report import WindowReport
 from tests.nearly import nearly
-from tests.numbers import Record, predictions, reference_of_numbers, regression
+from tests.numbers import OTHERS, Record, predictions, reference_of_numbers, regression, stated
 from tests.streams import Rig, lines, task
 
 REFERENCE = reference_of_numbers(regression(), predictions(1, 2000, start=1.6e9))
@@ -316,6 +316,28 @@ def truth_of(records: list[Record]) -> dict[str, float]:
     }
 
 
+def others_of(records: list[Record]) -> dict[str, float]:
+    """Return the metrics of `OTHERS` of labelled records."""
+    labels = np.array([r["label"] for r in records])
+    errors = np.array([r["prediction"] - r["label"] for r in records])
+    inside = [
+        r["quantiles"]["0.1"] <= r["label"] <= r["quantiles"]["0.9"] for r in records if "quantiles" in r
+    ]
+    return {
+        "mae": float(np.abs(errors).mean()),
+        "mape": float(np.abs(errors / labels).mean()),
+        "wape": float(np.abs(errors).sum() / np.abs(labels).sum()),
+        "coverage": float(np.mean(inside)),
+        "r2": float(1 - (errors**2).mean() / labels.var()),
+    }
+
+
+def rig_of_others(share: float = 1.0, **more: Any) -> Rig:
+    """Return a rig of `OTHERS`, whose reference has quantiles in a share of the rows."""
+    own = regression(**OTHERS | more)
+    return Rig({"t": own}, {"t": reference_of_numbers(own, stated(predictions(1, 2000, start=1.6e9), share))})
+
+
 def value_of(result: Result) -> float:
     assert isinstance(result, Estimate), result
     return result.value
@@ -374,6 +396,65 @@ def test_a_correction_to_the_predicted_number_counts_alike_in_one_chunk_and_over
         assert value_of(mae) == nearly(1.5)
 
 
+@pytest.mark.parametrize("how", ["along", "late", "early", "without ids"])
+def test_realised_metrics_without_a_unit_are_those_of_the_windows_labels(how: str) -> None:
+    records = stated(predictions(23, 200), share=0.7)
+    answers = [without_label(r) for r in records] if how in ("late", "early") else records
+    labels = [{name: r[name] for name in ("id", "time", "label")} for r in records]
+    if how == "without ids":
+        answers = [{name: value for name, value in r.items() if name != "id"} for r in records]
+    own = rig_of_others()
+    reports = own.feed([*labels, *answers] if how == "early" else answers)
+    if how == "late":
+        own.restart()
+        own.feed(labels)
+        reports = own.engine.finish()
+    for k, by_metric in enumerate(errors_of(reports, "realised")):
+        realised = {metric: value_of(result) for metric, result in by_metric.items()}
+        assert realised == nearly(others_of(records[100 * k : 100 * (k + 1)])), k
+    assert len(reports) == 2
+    assert {(each.metric, each.unit) for each in reports[0].values} == {
+        *((metric, "ratio") for metric in ("mape", "wape", "coverage", "r2")),
+        ("mae", ""),
+    }
+
+
+def test_a_corrected_label_changes_the_metrics_without_a_unit() -> None:
+    records = stated(predictions(24, 100))
+    by_id = {name: records[3][name] for name in ("id", "time")}
+    wrong, right = records[3] | {"label": 0.0}, records[3]
+    own = rig_of_others()
+    own.feed([*records[:3], wrong, *records[4:]])
+    [view] = own.engine.view().series
+    results = {each.metric: each.result for each in view.values if each.estimator == "realised"}
+    assert results["mape"] == Unknown("a label is 0")
+    assert all(isinstance(result, Estimate) for metric, result in results.items() if metric != "mape")
+    own.restart()
+    own.feed([by_id | {"label": right["label"]}])
+    own.restart()
+    [view] = own.engine.view().series
+    assert {e.metric: value_of(e.result) for e in view.values if e.estimator == "realised"} == nearly(
+        others_of(records)
+    )
+
+
+def test_reports_of_metrics_without_a_unit_do_not_depend_on_chunks_and_restarts() -> None:
+    records = stated(predictions(25, 300), share=0.8)
+    rng, stream = np.random.default_rng(25), []
+    for i, record in enumerate(records):
+        stream.append(record if i % 3 == 0 else without_label(record))
+        old = records[rng.integers(0, i + 1)]
+        stream.append(
+            {"id": old["id"], "time": old["time"], "label": old["label"] + float(rng.integers(0, 2))}
+        )
+    whole = rig_of_others()
+    expected = lines([*whole.feed(stream), *whole.engine.finish()])
+    assert b'"coverage"' in expected[0]
+    for cuts in ([1, 250, 420], list(range(0, 600, 17))):
+        own = rig_of_others()
+        assert lines([*own.feed_in_pieces(stream, cuts, restart=True), *own.engine.finish()]) == expected
+
+
 def test_labels_along_answers_without_ids_count() -> None:
     records = [{k: v for k, v in r.items() if k != "id"} for r in predictions(16, 100)]
     [by_metric] = errors_of(rig().feed(records), "realised")
@@ -389,6 +470,61 @@ def test_the_errors_without_labels_are_near_those_by_labels() -> None:
         assert isinstance(result, Estimate)
         assert result.lower < truth[metric] < result.upper, metric
         assert result.n == 2000
+
+
+def test_metrics_without_a_unit_are_estimated_without_labels() -> None:
+    records = stated(predictions(26, 2000, shift=0.5))
+    own = rig_of_others(window={"size": 2000, "min_size": 20, "max_age_seconds": 1e9})
+    [estimated] = errors_of(own.feed(map(without_label, records)), "doubly_robust")
+    truth = others_of(records)
+    assert list(estimated) == OTHERS["error_metrics"]
+    for metric, result in estimated.items():
+        assert isinstance(result, Estimate), (metric, result)
+        assert result.lower < truth[metric] < result.upper, (metric, result, truth[metric])
+
+
+def test_coverage_is_unknown_without_quantiles() -> None:
+    bare = [{n: v for n, v in r.items() if n != "quantiles"} for r in stated(predictions(27, 100))]
+    for metrics in (["mae", "coverage"], ["coverage"]):
+        [report] = rig_of_others(0.05, error_metrics=metrics).feed(bare)
+        for estimator in ("doubly_robust", "realised"):
+            [by_metric] = errors_of([report], estimator)
+            assert by_metric["coverage"] == Unknown("no quantiles stated"), estimator
+            assert all(isinstance(by_metric[metric], Estimate) for metric in metrics[:-1])
+
+
+@pytest.mark.parametrize("labels", [(0.0, 5.0), (-3.0, 5.0)])
+def test_mape_is_refused_where_labels_are_not_of_one_sign(labels: tuple[float, float]) -> None:
+    own = regression(error_metrics=["mape"], features={})
+    records = [r | {"label": labels[i % 2]} for i, r in enumerate(predictions(1, 300))]
+    with pytest.raises(
+        ValueError, match="mape needs labels that are all above 0 or all below 0, got"
+    ) as error:
+        reference_of_numbers(own, records)
+    assert f"labels from {labels[0]:g} to 5; write wape in place of mape in error_metrics" in str(error.value)
+
+
+def test_a_state_without_the_terms_of_a_new_metric_goes_on() -> None:
+    records = stated(predictions(28, 250))
+    own = rig_of_others(error_metrics=["mae"])
+    own.feed(records[:150])
+    state = own.engine.snapshot()
+    join = state.tasks["t"].join
+    assert join.answers is not None
+    assert "lower" not in join.answers.columns
+    later = rig_of_others()
+    later.offset = own.offset
+    later.engine = later.settings.build(state)
+    first, second = errors_of(
+        later.feed([*records[150:], *stated(predictions(29, 50, start=1.8e9))]), "realised"
+    )
+    assert value_of(first["mae"]) == nearly(others_of(records[100:200])["mae"])
+    for metric in ("mape", "wape", "coverage", "r2"):
+        assert first[metric] == Unknown("window begun by an older version"), metric
+        assert isinstance(second[metric], Estimate), metric
+    label = {name: records[120][name] for name in ("id", "time")} | {"label": 77.0}
+    later.feed([label])
+    later.restart()
 
 
 def test_the_bias_of_a_model_that_predicts_too_much_is_above_zero() -> None:

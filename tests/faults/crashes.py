@@ -14,7 +14,7 @@ import numpy as np
 from monitor.engine.engine import EngineSettings
 from monitor.testing import Crash, CrashPoint, DelayedLabels, Marker, StoredAgent
 from tests.engine.test_engine import reference
-from tests.numbers import predictions, reference_of_numbers, regression
+from tests.numbers import OTHERS, predictions, reference_of_numbers, regression, stated
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import Record, Rig, answers, task
 
@@ -27,8 +27,8 @@ KEEP = 99
 def settings(kind: str) -> EngineSettings:
     """Return settings in which one of the models has a reference: its labels move its interval."""
     if kind == "regression":
-        numeric = regression(window={"size": 60, "min_size": 20, "max_age_seconds": 1e9})
-        known = {"t": reference_of_numbers(numeric, predictions(7, 1000, "erm", start=1.6e9))}
+        numeric = regression(window={"size": 60, "min_size": 20, "max_age_seconds": 1e9}, **OTHERS)
+        known = {"t": reference_of_numbers(numeric, stated(predictions(7, 1000, "erm", start=1.6e9)))}
         return Rig({"t": numeric}, known, event_time=False).settings
     classes = task(window={"size": 60}, reference={"path": "r.ndjson"})
     return Rig(classes, reference(classes, 1000), event_time=False).settings
@@ -38,7 +38,10 @@ def records(kind: str) -> list[Any]:
     """Return answers of two models with late labels, repetitions and rubbish."""
     rng = np.random.default_rng(5)
     if kind == "regression":
-        erm, irm = (predictions(seed, 400, model, labelled=0.0) for seed, model in ((1, "erm"), (2, "irm")))
+        erm, irm = (
+            stated(predictions(seed, 400, model, labelled=0.0), share=0.8)
+            for seed, model in ((1, "erm"), (2, "irm"))
+        )
     else:
         erm, irm = (answers(rng, 400, model) for model in ("erm", "irm"))
     pairs: list[tuple[Record, Any]] = []

@@ -15,8 +15,11 @@ target.
 t with six degrees of freedom grow with the first number. It moves by 0, 0.5, 1 and 1.5 standard deviations.
 The reference has 5,000 rows. Settings were chosen on other seeds.
 
-`engine`: the same rows as records of a task of `kind: regression`. The intervals are those of the reports of
-an engine, without labels, for `mae`, `rmse` and `bias`.
+`engine`: the same rows as records of a task of `kind: regression`, with the interval from the 5 % to the 95 %
+quantile of a model that does not see the text and the curvature. The intervals are those of the reports of an
+engine, for each metric of errors: those without labels, for the window's own value, then those of the
+window's labels, for the value of a million rows. 30 is added to predictions and labels, so that labels are
+above 0.
 
 `flights`: the delay at arrival in minutes, of flights from New York in 2013 that departed. A ridge
 regression, a random forest, and a regression of the departure delay alone learn from two thirds of the days
@@ -34,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
@@ -53,6 +57,8 @@ from tests.streams import Rig
 
 METRICS = ("mae", "rmse", "bias", "within")
 SIZES = (200, 500, 2000)
+LEVELS = (0.05, 0.95)
+OFFSET = 30.0
 MOVES = (0.0, 0.5, 1.0, 1.5)
 KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "number", "text")
 REFERENCE_ROWS = 5000
@@ -192,63 +198,101 @@ def simulated(trials: int = 100) -> Iterator[str]:
         yield line(f"moved by {move} sd", n, results)
 
 
-def records_of(rows: Rows, start: float, labelled: bool) -> list[Record]:
-    """Return the rows as records of a regression task, a second apart."""
+def half_lengths(rows: Rows) -> Floats:
+    """Return half the length of the interval that the simulated model states around its prediction."""
+    return 0.9 * 1.94 * np.exp(0.35 * rows.columns[:, 1])
+
+
+def records_of(rows: Rows, start: float) -> list[Record]:
+    """Return the rows as labelled records of a regression task, a second apart."""
     names = ("a", "b", "c")
     records = []
-    for i, (row, error) in enumerate(zip(rows.columns.tolist(), rows.errors.tolist(), strict=True)):
+    for i, (row, error, half) in enumerate(
+        zip(rows.columns.tolist(), rows.errors.tolist(), half_lengths(rows).tolist(), strict=True)
+    ):
         features = {**dict(zip(names, row[1:4], strict=True)), "segment": f"s{row[4]:.0f}"}
-        record: Record = {"id": f"{start:.0f}-{i}", "time": start + i, "model": "gbm", "prediction": row[0]}
-        records.append(record | {"features": features} | ({"label": row[0] - error} if labelled else {}))
+        prediction = row[0] + OFFSET
+        quantiles = {str(level): prediction + end for level, end in zip(LEVELS, (-half, half), strict=True)}
+        record: Record = {"id": f"{start:.0f}-{i}", "time": start + i, "model": "gbm", "features": features}
+        records.append(
+            record | {"prediction": prediction, "quantiles": quantiles, "label": prediction - error}
+        )
     return records
 
 
-def engine_life(
-    seed: int, sizes: Iterable[int] = SIZES
-) -> Iterator[tuple[float, int, dict[str, tuple[bool, float] | None]]]:
-    """Yield, by move and size, whether the engine's interval holds each metric, and its width.
+def metrics_of(rows: Rows) -> dict[str, float]:
+    """Return the metrics of errors of rows."""
+    errors, labels = rows.errors, rows.columns[:, 0] + OFFSET - rows.errors
+    size = np.abs(errors)
+    return {
+        "mae": float(size.mean()),
+        "rmse": float((errors**2).mean() ** 0.5),
+        "bias": float(errors.mean()),
+        "mape": float((size / np.abs(labels)).mean()),
+        "wape": float(size.sum() / np.abs(labels).sum()),
+        "coverage": float((size <= half_lengths(rows)).mean()),
+        "r2": float(1.0 - (errors**2).mean() / labels.var()),
+    }
 
-    None stands for a metric that is unknown.
-    """
+
+Held = dict[tuple[str, str], tuple[bool, float] | None]
+"""By estimator and metric: whether the interval holds the value, and its width. None if it is unknown."""
+
+
+def engine_life(seed: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[float, int, Held]]:
+    """Yield the results of a window of each move and size, beside one reference."""
     rng = np.random.default_rng([45, seed])
     numbers = dict.fromkeys(("a", "b", "c"), "number")
-    own = regression(features={**numbers, "segment": "text"}, tolerance=None, unit="minutes")
-    reference = reference_of_numbers(own, records_of(simulated_rows(rng, REFERENCE_ROWS, 0.0), 1.6e9, True))
+    own = regression(
+        features={**numbers, "segment": "text"},
+        tolerance=None,
+        unit="minutes",
+        quantiles=LEVELS,
+        error_metrics=ERROR_METRICS,
+    )
+    reference = reference_of_numbers(own, records_of(simulated_rows(rng, REFERENCE_ROWS, 0.0), 1.6e9))
     for n in sizes:
         sized = own.model_copy(update={"window": Window(size=n, min_size=20, max_age_seconds=1e9)})
         rig = Rig({"t": sized}, {"t": reference})
         for move in MOVES:
             rows = simulated_rows(rng, n, move)
-            [report] = rig.feed(records_of(rows, 1.7e9 + 10_000 * move, False))
-            truth = losses_of(rows.errors, 1.0)
-            held: dict[str, tuple[bool, float] | None] = {}
+            [report] = rig.feed(records_of(rows, 1.7e9 + 10_000 * move))
+            truth = {"doubly_robust": metrics_of(rows), "realised": metrics_of_many(move)}
+            held: Held = {}
             for each in report.values:
-                if each.estimator == "doubly_robust":
-                    mean = float(truth[each.metric].values.mean())
-                    value = mean**0.5 if each.metric == "rmse" else mean
-                    ends = each.result if isinstance(each.result, Estimate) else None
-                    held[each.metric] = ends and (ends.lower <= value <= ends.upper, ends.upper - ends.lower)
+                ends = each.result if isinstance(each.result, Estimate) else None
+                value = truth[each.estimator][each.metric]
+                held[each.estimator, each.metric] = ends and (
+                    ends.lower <= value <= ends.upper,
+                    ends.upper - ends.lower,
+                )
             yield move, n, held
 
 
+@lru_cache
+def metrics_of_many(move: float) -> dict[str, float]:
+    """Return the metrics of errors of a million rows."""
+    return metrics_of(simulated_rows(np.random.default_rng([46, 0]), 1_000_000, move))
+
+
 def engine(trials: int = 100) -> Iterator[str]:
-    """Yield the table of the reports of an engine."""
-    yield f"engine: {trials} references and windows a row"
-    yield (
-        f"{'':30}{'rows':>6}" + "".join(f"{name:>8}{'width':>9}" for name in ERROR_METRICS) + f"{'unkn.':>7}"
-    )
-    every: dict[tuple[float, int], list[dict[str, tuple[bool, float] | None]]] = {}
+    """Yield the tables of the reports of an engine, without labels and by labels."""
+    every: dict[tuple[float, int], list[Held]] = {}
     for seed in range(FIRST_REPORTED, FIRST_REPORTED + trials):
         for move, n, held in engine_life(seed):
             every.setdefault((move, n), []).append(held)
-    for (move, n), results in sorted(every.items()):
-        cells = ""
-        for metric in ERROR_METRICS:
-            known = [result for each in results if (result := each[metric]) is not None]
-            share, width = (np.mean([result[k] for result in known]) if known else np.nan for k in (0, 1))
-            cells += f"{100 * share:8.1f}{width:9.3f}"
-        unknown = np.mean([each["mae"] is None for each in results])
-        yield f"{f'moved by {move} sd':30}{n:>6,}{cells}{100 * unknown:7.1f}"
+    for estimator, title in (("doubly_robust", "without labels"), ("realised", "by labels")):
+        yield f"engine, {title}: {trials} references and windows a row; r2 unknown in the last column"
+        cells = "".join(f"{name:>9}{'width':>8}" for name in ERROR_METRICS)
+        yield f"{'':18}{'rows':>6}{cells}{'unkn.':>7}{'r2':>6}"
+        for (move, n), results in sorted(every.items()):
+            cells, unknown = "", {}
+            for metric in ERROR_METRICS:
+                known = [result for each in results if (result := each[estimator, metric]) is not None]
+                share, width = (np.mean([result[k] for result in known]) if known else np.nan for k in (0, 1))
+                cells += f"{100 * share:9.1f}{width:8.3f}"
+                unknown[metric] = 100 * (1 - len(known) / len(results))
+            yield f"{f'moved by {move} sd':18}{n:>6,}{cells}{unknown['mae']:7.1f}{unknown['r2']:6.1f}"
 
 
 def flight_rows() -> tuple[Floats, Floats, Ints]:

@@ -43,7 +43,7 @@ def label_columns(numeric: bool = False) -> dict[str, DTypeLike]:
 
 
 def answer_columns(
-    series: int, scored: int = 0, numbered: bool = False, numeric: bool = False
+    series: int, scored: int = 0, numbered: bool = False, numeric: bool = False, stated: bool = False
 ) -> dict[str, DTypeLike]:
     """Return the names and types of the stored columns of an answer.
 
@@ -62,10 +62,14 @@ def answer_columns(
     numeric : bool
         Whether predictions are numbers. Then `number` is stored, the prediction, and `truth`, the label; NaN
         without a label.
+    stated : bool
+        Whether to store the ends of the stated intervals, `lower` and `upper`; NaN without one.
     """
     stored: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if numeric:
         stored |= {"number": np.float64, "truth": np.float64}
+    if stated:
+        stored |= {"lower": np.float64, "upper": np.float64}
     if scored:
         stored |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
     return stored | {
@@ -176,6 +180,9 @@ class Matches(ColumnarRows):
     error, replaced_error : (n,) float64, optional
         If predictions are numbers: the prediction minus the label, by the current label and by the label that
         it replaced. NaN where there is none, which is the default.
+    truths, inside : (n, 2) float64, optional
+        By the current label and by the label that it replaced, for metrics that need them: the label, and
+        whether it is within the stated interval, 1 or 0. NaN where there is none, which is the default.
     """
 
     series: Ints
@@ -193,11 +200,15 @@ class Matches(ColumnarRows):
     predicted: Ints
     error: Floats = field(default_factory=lambda: np.zeros(0))
     replaced_error: Floats = field(default_factory=lambda: np.zeros(0))
+    truths: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    inside: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     def __post_init__(self) -> None:
-        for name in ("error", "replaced_error"):
+        n = len(self.series)
+        shapes = {"error": (n,), "replaced_error": (n,), "truths": (n, 2), "inside": (n, 2)}
+        for name, shape in shapes.items():
             if not len(getattr(self, name)):
-                object.__setattr__(self, name, np.broadcast_to(np.nan, len(self.series)))
+                object.__setattr__(self, name, np.broadcast_to(np.nan, shape))
 
     @classmethod
     def none(cls) -> Matches:
@@ -246,6 +257,8 @@ class Answers(ColumnarRows):
         As in `Matches`; by default -1.
     number : (n,) float64, optional
         The prediction, if predictions are numbers; by default NaN.
+    stated : (n, 2) float64, optional
+        The lower and the upper end of the interval that the model states; by default NaN.
     """
 
     key: Keys
@@ -261,10 +274,13 @@ class Answers(ColumnarRows):
     alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     block: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     number: Floats = field(default_factory=lambda: np.zeros(0))
+    stated: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     def __post_init__(self) -> None:
         if not len(self.number):
             object.__setattr__(self, "number", np.broadcast_to(np.nan, len(self.key)))
+        if not len(self.stated):
+            object.__setattr__(self, "stated", np.broadcast_to(np.nan, (len(self.key), 2)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.key), NO_ID))
         if not len(self.alone):
@@ -273,7 +289,7 @@ class Answers(ColumnarRows):
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
     def to_columns(
-        self, scored: int, numbered: bool = False, numeric: bool = False
+        self, scored: int, numbered: bool = False, numeric: bool = False, stated: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Return the columns to store, as `answer_columns` lists them; the answers have no labels yet."""
         n = len(self.key)
@@ -290,6 +306,8 @@ class Answers(ColumnarRows):
         }
         if numeric:
             columns |= {"number": self.number, "truth": np.full(n, np.nan)}
+        if stated:
+            columns |= {"lower": self.stated[:, 0], "upper": self.stated[:, 1]}
         if numbered:
             columns["rows"] = np.where(self.request == NO_ID, 0, np.where(self.alone, ALONE, SEVERAL))
         if not scored:

@@ -86,6 +86,11 @@ class LabelJoin:
     tolerance : Tolerance, optional
         The largest error of a right answer, if predictions and labels are numbers. An answer then needs 16
         bytes more, and a label 8.
+    truths : bool
+        Whether the matches have the labels' numbers, for metrics of errors that need them.
+    stated : bool
+        Whether the ends of stated intervals are stored, so that the matches say whether the label is inside.
+        An answer then needs 16 bytes more.
 
     Raises
     ------
@@ -101,6 +106,8 @@ class LabelJoin:
     scored: int = 0
     numbered: bool = False
     tolerance: Tolerance | None = None
+    truths: bool = False
+    stated: bool = False
 
     def __post_init__(self) -> None:
         if not self.horizon_days > 0:
@@ -116,7 +123,7 @@ class LabelJoin:
     def rows(self) -> tuple[int, int]:
         """The largest number of stored answers, and the largest number of stored labels."""
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
-        return rows_within(self.max_bytes, *within, numeric=self.tolerance is not None)
+        return rows_within(self.max_bytes, *within, self.tolerance is not None, self.stated)
 
     def build(self, resume: JoinState | None = None) -> LabelJoinLogic:
         """Return the join, new or resumed from a snapshot."""
@@ -128,7 +135,8 @@ class JoinState(msgspec.Struct, frozen=True):
 
     If the store saves the rows of answers and labels separately, `answers` and `labels` are None. `tolerance`
     has the fields of the `Tolerance` by which labels were compared with predictions; None without numbers.
-    `truths` is true if the answers have their labels' numbers; older versions did not store them.
+    `truths` is true if the answers have their labels' numbers, which older versions did not store; `stated`
+    if they have the ends of their stated intervals.
     """
 
     outcomes: dict[str, int] = {}
@@ -141,6 +149,7 @@ class JoinState(msgspec.Struct, frozen=True):
     labels: RingState | None = None
     tolerance: tuple[float, bool] | None = None
     truths: bool = False
+    stated: bool = False
 
 
 class LabelJoinLogic:
@@ -154,6 +163,8 @@ class LabelJoinLogic:
         The number of answers that were overwritten without a label, although their labels could still come.
     waiting : int
         The number of labels that do not have an outcome yet, because their answers have not come.
+    truths : bool
+        As in `LabelJoin`.
 
     Notes
     -----
@@ -167,14 +178,15 @@ class LabelJoinLogic:
         state = resume or JoinState()
         self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
         most_answers, self._most_labels = settings.rows
-        self._scored, self._numbered = settings.scored, settings.numbered
-        self._tolerance = settings.tolerance
-        kinds = self._scored, self._numbered, self._tolerance is not None
-        self._answers = BoundedTable(
-            answer_columns(settings.series_per_answer, *kinds), most_answers, state.answers
-        )
+        self._numbered, self._tolerance = settings.numbered, settings.tolerance
+        self.truths, self._stated = settings.truths, settings.stated
+        self._kinds = settings.scored, self._numbered, self._tolerance is not None, self._stated
+        columns = answer_columns(settings.series_per_answer, *self._kinds)
+        self._answers = BoundedTable(columns, most_answers, state.answers)
         if self._tolerance is not None and not state.truths:
             self._answers.put("truth", np.arange(len(self._answers)), np.nan)
+        for end in ("lower", "upper") if self._stated and not state.stated else ():
+            self._answers.put(end, np.arange(len(self._answers)), np.nan)
         self._label_columns = label_columns(self._tolerance is not None)
         self._labels = BoundedTable(self._label_columns, self._most_labels, state.labels)
         self.outcomes: Counter[LabelOutcome] = Counter(
@@ -203,6 +215,7 @@ class LabelJoinLogic:
             labels=self._labels.snapshot() if rings else None,
             tolerance=None if known is None else (known.value, known.relative),
             truths=known is not None,
+            stated=self._stated,
         )
 
     @property
@@ -317,8 +330,7 @@ class LabelJoinLogic:
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Store answers with distinct keys, and match them with the stored labels."""
         self._note_forgotten(len(keys))
-        kinds = self._scored, self._numbered, self._tolerance is not None
-        rows = self._answers.add(keys, answers.to_columns(*kinds))
+        rows = self._answers.add(keys, answers.to_columns(*self._kinds))
         if not len(self._labels):
             return Matches.none()
         hits = [self._labels.find(answers.key)]
@@ -517,7 +529,7 @@ class LabelJoinLogic:
         else:
             self._settle(pairs.row[later], LabelOutcome.MATCHED)
         self._lags.extend(lag[joins][-_LAGS_KEPT:].tolist())
-        return assign_labels(self._answers, pairs.take(joins), self._tolerance)
+        return assign_labels(self._answers, pairs.take(joins), self._tolerance, self.truths)
 
     def _settle_by_first(self, rows: Ints, came: Ints, several: NDArray[np.bool_]) -> None:
         """Count the outcome of each label by the first answer that came after it."""
@@ -559,6 +571,7 @@ def rows_within(
     scored: int = 0,
     numbered: bool = False,
     numeric: bool = False,
+    stated: bool = False,
 ) -> tuple[int, int]:
     """Return the numbers of answers and labels that fit into `max_bytes`.
 
@@ -575,7 +588,7 @@ def rows_within(
     labels = max(max_labels, _FEWEST_LABELS)
     if max_bytes is None:
         return max_answers, labels
-    answer = BoundedTable.bytes_per_row(answer_columns(series, scored, numbered, numeric))
+    answer = BoundedTable.bytes_per_row(answer_columns(series, scored, numbered, numeric, stated))
     label = BoundedTable.bytes_per_row(label_columns(numeric))
     share = min(1.0, max_bytes / (max_answers * answer + labels * label))
     labels = max(int(labels * share), _FEWEST_LABELS)

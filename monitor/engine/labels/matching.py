@@ -17,7 +17,9 @@ from monitor.engine.labels.table import BoundedTable
 from monitor.stats.regression.tolerance import Tolerance
 
 
-def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | None = None) -> Matches:
+def assign_labels(
+    answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | None = None, truths: bool = False
+) -> Matches:
     """Store labels with their answers, in the labels' order, and return the changes of the windows' counts.
 
     Parameters
@@ -30,16 +32,21 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
     tolerance : Tolerance, optional
         The largest error of a right answer, if labels are numbers. A right answer then gets the stored label
         0, and a wrong answer gets 1.
+    truths : bool
+        Whether the result has the labels' numbers, and whether they are within the stored intervals.
     """
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
     rows, new = pairs.answer, pairs.label
     again, previous, _ = repeats(rows.astype(np.uint64))
-    error = replaced_error = np.broadcast_to(np.nan, len(rows))
+    none = np.broadcast_to(np.nan, len(rows))
+    number, replaced_number, stated = none, none, np.broadcast_to(np.nan, (len(rows), 2))
     if tolerance is not None:
-        number = answers["number"][rows]
+        number, replaced_number = answers["number"][rows], _put_truths(answers, pairs, again, previous)
         new = right_or_wrong(tolerance.holds(number, pairs.number))
-        error, replaced_error = number - pairs.number, number - _put_truths(answers, pairs, again, previous)
+    if "lower" in answers:
+        stated = np.column_stack((answers["lower"][rows], answers["upper"][rows]))
+    numbers = np.column_stack((pairs.number, replaced_number))
     old = answers["label"][rows]
     old[again] = new[previous]
     answers.put("label", rows, new)
@@ -67,8 +74,10 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
         replaced=replaced[row],
         block=answers["block"][rows][row, column] - 1,
         predicted=predicted[row].astype(np.int64),
-        error=error[row],
-        replaced_error=replaced_error[row],
+        error=(number - pairs.number)[row],
+        replaced_error=(number - replaced_number)[row],
+        truths=numbers[row] if truths else np.zeros((0, 2)),
+        inside=is_inside(numbers, stated)[row] if truths else np.zeros((0, 2)),
     )
 
 
@@ -78,6 +87,26 @@ def _put_truths(answers: BoundedTable, pairs: Pairs, again: Ints, previous: Ints
     replaced[again] = pairs.number[previous]
     answers.put("truth", pairs.answer, pairs.number)
     return replaced
+
+
+def is_inside(numbers: Floats, stated: Floats) -> Floats:
+    """Return whether numbers are within stated intervals: 1, 0, or NaN where a number or an end is NaN.
+
+    Parameters
+    ----------
+    numbers : (n, L) float64
+        L labels of each answer.
+    stated : (n, 2) float64
+        The lower and the upper end of each answer's interval.
+
+    Examples
+    --------
+    >>> is_inside(np.array([[1.0, 7.0]]), np.array([[0.0, 1.0]])).tolist()
+    [[1.0, 0.0]]
+    """
+    lower, upper = stated[:, :1], stated[:, 1:]
+    inside = ((lower <= numbers) & (numbers <= upper)) * 1.0
+    return np.where(np.isnan(numbers) | np.isnan(lower) | np.isnan(upper), np.nan, inside)
 
 
 def right_or_wrong(right: NDArray[np.bool_]) -> Ints:
@@ -118,11 +147,11 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
         time=batch.time[rows],
         probability=batch.probability[rows],
         order=batch.order[rows],
-        numbers=batch.numbers[rows, 1:],
+        numbers=batch.numbers[rows, 1:2],
     )
 
 
-def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
+def match_directly(batch: Batch, rows: Ints, answers: Answers, truths: bool = False) -> Matches:
     """Match answers that have no id with the labels that their own records contain.
 
     Parameters
@@ -132,11 +161,14 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         The indices of the new answers in `batch`.
     answers : Answers
         The same answers, prepared for the join.
+    truths : bool
+        As for `assign_labels`.
     """
     alone = np.flatnonzero((batch.label[rows] >= 0) & (answers.key == NO_ID))
     row, column = np.nonzero(answers.series[alone] >= 0)
     place = alone[row]
     right = batch.label[rows[place]] == answers.predicted[place]
+    number = batch.numbers[rows[place], 1:2] if truths else np.zeros((0, 1))
     return Matches(
         series=answers.series[alone][row, column],
         window=answers.window[alone][row, column],
@@ -155,6 +187,10 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         error=answers.number[place] - batch.numbers[rows[place], 1]
         if batch.numbers.shape[1]
         else np.zeros(0),
+        truths=np.column_stack((number, np.full_like(number, np.nan))),
+        inside=is_inside(
+            np.column_stack((number, np.full_like(number, np.nan))), answers.stated[place[: len(number)]]
+        ),
     )
 
 

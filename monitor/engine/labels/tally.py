@@ -15,7 +15,14 @@ from monitor.base.records import Floats
 from monitor.base.results import Reason, Result, TooFew
 from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
-from monitor.stats.regression.metrics import NO_SUMS, TERMS, added_terms, error_terms, realised_metric
+from monitor.stats.regression.metrics import (
+    NO_SUMS,
+    TERMS,
+    added_terms,
+    error_terms,
+    padded,
+    realised_metric,
+)
 
 FEWEST_IN_COHORT = 200
 """The labelled rows that `realised_cohort` needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
@@ -39,6 +46,7 @@ class TallyState(msgspec.Struct, frozen=True):
     labelled: int
     correct: int
     errors: list[tuple[int, list[float]]] = []  # by window, the sums of the labelled rows' errors, row by row
+    terms: int = TERMS  # the length of a row of these sums
 
 
 class Tally:
@@ -115,7 +123,7 @@ class Tally:
             The change of the number of correct rows. It is negative if a corrected label makes rows wrong.
         excess : Excess
             The part of the sums of weights that comes from weights above 1.
-        errors : (n, 2, TERMS) float64, optional
+        errors : (n, 2, T) float64, optional
             The changes of the sums of errors: see `error_terms`.
         """
         self.labelled += labelled
@@ -192,6 +200,7 @@ class Tally:
 
     def snapshot(self) -> TallyState:
         """Return the counts of all kept windows as a state to store."""
+        terms = max((sums.shape[1] for sums in self._errors.values()), default=TERMS)
         kept = slice(self._start - self._base, self._stop - self._base)
         return TallyState(
             start=self._start,
@@ -205,7 +214,8 @@ class Tally:
             ],
             labelled=self.labelled,
             correct=self.correct,
-            errors=[(window, sums.ravel().tolist()) for window, sums in self._errors.items()],
+            errors=[(window, padded(sums, terms).ravel().tolist()) for window, sums in self._errors.items()],
+            terms=terms,
         )
 
     def _restore(self, state: TallyState) -> None:
@@ -219,7 +229,9 @@ class Tally:
             window: Excess(*map(int, sums)) for window, *sums in state.excess if window >= self._start
         }
         self._errors = {
-            window: np.reshape(sums, (-1, TERMS)) for window, sums in state.errors if window >= self._start
+            window: np.reshape(sums, (-1, state.terms))
+            for window, sums in state.errors
+            if window >= self._start
         }
         ends = self._end[: self._last(self.closed) - self._start]
         oldest = self._newest_end - self._horizon
@@ -333,7 +345,9 @@ class Cells:
         self._weight: list[float] | None = weight.tolist() if (weight != 1.0).any() else None
         self._errors: Floats | None = None
         if not np.isnan(matches.error).all():
-            self._errors = error_terms(matches.error[order], matches.replaced_error[order], weight)
+            more = () if np.isnan(matches.truths).all() else (matches.truths[order], matches.inside[order])
+            errors = matches.error[order], matches.replaced_error[order]
+            self._errors = error_terms(*errors, weight, *more)
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(list(self._spans))
@@ -358,7 +372,7 @@ class Cells:
             The changes of the numbers of labelled and of correct rows.
         excess : Excess
             The change of the sums of weights, as in `Tally.add`.
-        errors : (n, 2, TERMS) float64 or None
+        errors : (n, 2, T) float64 or None
             The changes of the sums of errors, as in `Tally.add`. None if there is none.
         """
         start, stop = self._spans[cell]

@@ -132,8 +132,8 @@ class AdditiveFit:
     def leverage(self, functions: Floats) -> Floats:
         """Return the covariances of fitted values, (L, L), as multiples of the residual variance.
 
-        `functions` has L rows with the same columns as `rows`. The covariance for its rows f and g is fᵀ A⁻¹ g,
-        where A is XᵀX plus the penalty, and X is `rows`.
+        `functions` has L rows with the same columns as `rows`. The covariance for its rows f and g is
+        fᵀ A⁻¹ g, where A is XᵀX plus the penalty, and X is `rows`.
         """
         inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
         leverage: Floats = functions @ inverse

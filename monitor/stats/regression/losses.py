@@ -25,8 +25,9 @@ without labels. All rows have columns x: the prediction, features, and the sprea
 
    The first two terms also have third cumulants, because losses are skewed. Quantiles are computed by the
    Cornish–Fisher expansion.
-6. *A function of several means*, such as a ratio, has the value of the function at the estimates. Its interval
-   is that of one loss: the sum of the losses, each times the function's derivative by its mean (delta method).
+6. *A function of several means*, such as a ratio, has the value of the function at the estimates. Its
+   interval is that of one loss: the sum of the losses, each times the function's derivative by its mean
+   (delta method).
 
 The estimate misleads if p(label | x) changes (concept drift), which only labels can show, or if the shift
 depends on a variable that is not among the columns. The estimate is unknown if the window is too different
@@ -315,7 +316,9 @@ class LossReference:
             for k, (name, least) in enumerate(zip(known.names, known.least, strict=True))
         }
 
-    def _combined(self, means: Floats, functions: Mapping[str, LossFunction]) -> tuple[_Combined, dict[str, Unknown]]:
+    def _combined(
+        self, means: Floats, functions: Mapping[str, LossFunction]
+    ) -> tuple[_Combined, dict[str, Unknown]]:
         """Return the losses and functions of them as combinations of losses, and what is not defined."""
         count, undefined = len(means), {}
         names, value, mix, scale = list(self.names), means.tolist(), list(np.eye(count)), list(range(count))

@@ -16,8 +16,8 @@ errors of heavy tails, these intervals are too narrow. `coverage` has the interv
 
 References
 ----------
-L. Kish, *Survey Sampling* (1965), section 11.7: the effective number, (Σw)² / Σw². C.-E. Särndal, B. Swensson,
-J. Wretman, *Model Assisted Survey Sampling* (1992), section 5.5: functions of several totals.
+L. Kish, *Survey Sampling* (1965), section 11.7: the effective number, (Σw)² / Σw². C.-E. Särndal,
+B. Swensson, J. Wretman, *Model Assisted Survey Sampling* (1992), section 5.5: functions of several totals.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ def realised_metric(metric: str, sums: Floats, level: float) -> Result:
 
     The result is unknown without labels, with a single one, and with weights that are so unequal that one row
     decides. It is also unknown if fewer than 20 rows have the same loss and no row has another one, because
-    their interval would have no width. `mape` is unknown if a label is 0, `wape` if all are, and `r2` if their
-    standard deviation is below a thousandth of their size.
+    their interval would have no width. `mape` is unknown if a label is 0, `wape` if all are, and `r2` if
+    their standard deviation is below a thousandth of their size.
 
     Examples
     --------
@@ -312,7 +312,9 @@ def realised_metric(metric: str, sums: Floats, level: float) -> Result:
 
 def _missing(metric: str, own: Floats) -> Reason | None:
     """Return why the sums of labelled rows do not give the metric; None if they do."""
-    needed = [0, 1, 2] if metric == "coverage" else [0, 1, 2, *np.hstack([p.ravel() for p in _places(metric)])]
+    needed = (
+        [0, 1, 2] if metric == "coverage" else [0, 1, 2, *np.hstack([p.ravel() for p in _places(metric)])]
+    )
     if np.isnan(own[needed]).any():
         return Reason.LABEL_TOO_LARGE
     count = {name: round(own[_PLACES[0, name]]) for name in ("one", "known", "zero", "stated")}
@@ -357,7 +359,7 @@ def _by_moments(metric: str, own: Floats, level: float) -> Result:
 
 
 def _places(metric: str) -> tuple[Ints, Ints, Ints]:
-    """Return the places in `_SUMMED` of Σwx and Σw²x of each loss x (L,), and of Σw²xy of each pair (L, L)."""
+    """Return the places of Σwx and Σw²x of each loss x, (L,), and of Σw²xy of each pair, (L, L)."""
     losses = _losses_of_metric(metric)
     pairs = [[_PRODUCTS.get((a, b)) or _PRODUCTS[b, a] for b in losses] for a in losses]
     first, second = (np.array([_PLACES[power, loss] for loss in losses]) for power in (1, 2))

@@ -175,7 +175,7 @@ def test_the_losses_are_those_of_the_metrics() -> None:
 
 
 def jackknife(metric: str, errors: Floats, labels: Floats, weights: Floats) -> tuple[float, float]:
-    """Return a metric, and the variance of its infinitesimal jackknife: by numerical derivatives by weights."""
+    """Return a metric with its variance by the infinitesimal jackknife: numerical derivatives by weights."""
 
     def value(w: Floats) -> float:
         if metric == "mape":
@@ -238,7 +238,10 @@ def test_sums_of_an_older_version_or_of_fewer_metrics_give_only_the_metrics_of_t
     before = added_terms(NO_SUMS, first(errors))
     assert before.shape[1] == TERMS
     both = added_terms(before, all_terms(errors, labels, np.ones(3)))
-    assert both.tolist() == added_terms(padded(before, both.shape[1]), all_terms(errors, labels, np.ones(3))).tolist()
+    assert (
+        both.tolist()
+        == added_terms(padded(before, both.shape[1]), all_terms(errors, labels, np.ones(3))).tolist()
+    )
     for metric in ("mape", "wape", "coverage", "r2"):
         for sums in (before, both):
             assert realised_metric(metric, sums, 0.95) == Unknown(Reason.OLDER_WINDOW), metric
