@@ -48,6 +48,8 @@ CROWDED = 3.0
 
 _MOST_LEVELS = 40  # categories of a text with a parameter; rarer ones share one
 _QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
+_FEWEST_OUTER = 5  # the rank of the extreme value that shows the spread of a short reference
+_OUTER = 1000  # of a long one: 1 in so many values is more extreme
 _COARSE = 4  # bins of a number in a pair
 _COARSE_LEVELS = 6
 _CATEGORY = 1.0  # precisions of the prior, in 1 / nats²
@@ -78,7 +80,10 @@ class FeatureBins:
     coarse : int64 array
         The coarse bin of each parameter.
     low, high : float
-        The range of a number. Values outside of the range are beyond the reference.
+        The range of a number without its outliers. Values outside of the range are beyond the reference,
+        except those of the outliers themselves.
+    outliers : tuple of float
+        The reference's values outside of the range.
     """
 
     kind: FeatureKind
@@ -87,6 +92,7 @@ class FeatureBins:
     coarse: Ints
     low: float = -np.inf
     high: float = np.inf
+    outliers: tuple[float, ...] = ()
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureBins:
@@ -98,10 +104,12 @@ class FeatureBins:
         edges = np.unique(np.quantile(values, _QUANTILES, method="inverted_cdf"))
         count = np.bincount(edges.searchsorted(values), minlength=len(edges) + 1)
         before = (count.cumsum() - count / 2) / len(values)
-        low, high = float(values.min()), float(values.max())
+        low, high = _ends(values)
         beyond = BEYOND * (high - low)
+        low, high = low - beyond, high + beyond
         coarse = np.minimum((_COARSE * before).astype(np.int64), _COARSE - 1)
-        return cls("number", edges, np.arange(len(count)), coarse, low - beyond, high + beyond)
+        outliers = tuple(np.unique(values[(values < low) | (values > high)]).tolist())
+        return cls("number", edges, np.arange(len(count)), coarse, low, high, outliers)
 
     @classmethod
     def _from_texts(cls, values: Floats) -> FeatureBins:
@@ -122,6 +130,8 @@ class FeatureBins:
         outside: NDArray[np.bool_]
         if self.kind == "number":
             outside = (values < self.low) | (values > self.high)
+            if self.outliers:
+                outside &= ~np.isin(values, self.outliers)
         else:
             place = np.minimum(self.values.searchsorted(values), len(self.values) - 1)
             outside = self.values[place] != values
@@ -183,7 +193,8 @@ class Ratio:
         The ratio at each row, truncated at √N and scaled to the mean 1.
     apart : float
         The largest difference between a number's means in the window and in the weighted reference, in
-        standard deviations, pooled over window and unweighted reference.
+        standard deviations, pooled over window and unweighted reference. Outliers of the reference count as
+        the end of the range.
     rows : int
         The number of the window's rows in the fit.
     moved : (F,) float64
@@ -326,7 +337,8 @@ class RatioReference:
     def _apart(self, features: Floats, weights: Floats) -> float:
         largest = 0.0
         for k, bins in enumerate(self.bins):
-            before, now = self.values[k], features[:, k]
+            # One outlier of the reference would make any other difference small.
+            before, now = (np.clip(each, bins.low, bins.high) for each in (self.values[k], features[:, k]))
             spread = math.sqrt((float(now.var()) + float(before.var())) / 2)
             if bins.kind == "number" and spread > 0:
                 away = float(now.mean()) - float(before @ weights) / len(weights)
@@ -362,6 +374,22 @@ def evenly(n: int, most: int) -> Ints:
     many = min(n, most)
     rows: Ints = np.arange(many) * n // many
     return rows
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the least and the largest of these values, (N,), N at least 1, without outliers.
+
+    An outlier is more than twice as far from the median as the fifth most extreme value of its side, or as
+    the 0.1 % or 99.9 % quantile if N is above 5,000. If the fifth is the median itself, no value is an
+    outlier, because nothing shows the spread: these may be rare values of an indicator.
+    """
+    ordered = np.sort(values).tolist()
+    median = ordered[len(ordered) // 2]
+    outer = min(max(_FEWEST_OUTER, len(ordered) // _OUTER), len(ordered))
+    low, high = ordered[outer - 1], ordered[-outer]
+    least = max(2.0 * low - median, ordered[0]) if low < median else ordered[0]
+    largest = min(2.0 * high - median, ordered[-1]) if high > median else ordered[-1]
+    return least, largest
 
 
 def _line(blocks: Sequence[ParameterGroup], at: Floats) -> Floats:
