@@ -218,6 +218,7 @@ SCHEMA = pyarrow.schema(
                 }
             ),
             concept_drift=pyarrow.struct({"change": _REAL, "lower": _REAL, "upper": _REAL, "labels": _WHOLE}),
+            unit=_TEXTS,
         ),
         # The columns of kinds of tasks whose lines omit the fields of single models.
         "kind": _TEXTS,

@@ -7,6 +7,7 @@ milliseconds, so it is computed only for windows in which a chart alarms. Only t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import islice
 
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from monitor.base.records import Floats
-from monitor.base.results import Reason
+from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.task import CALIBRATION_ERRORS, MOST_COVARIATES, Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration
@@ -23,7 +24,8 @@ from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
-from monitor.reports.attribution import ConceptDrift, FeatureChanges, FeaturePart
+from monitor.reports.attribution import FEATURE, Attribution, ConceptDrift, FeatureChanges, FeaturePart
+from monitor.reports.views import MetricEstimate
 from monitor.stats.estimate.corrected import shifted
 from monitor.stats.features.ratio import evenly
 from monitor.stats.features.split import MOST_ROWS, FeatureSplit, SplitReference, WindowSplit
@@ -32,6 +34,13 @@ REFERENCE_LACKS_FEATURES = "too few rows of the reference have all features"
 
 LEAST_CHANGE = 0.005
 """The smallest change that is worth a cause: of a metric whose chart breaks no rule, or by concept drift."""
+
+ERROR_TERMS: Mapping[str, Callable[[Floats], Floats]] = {
+    "mae": np.abs,
+    "rmse": np.square,
+    "bias": np.asarray,
+}
+"""The metrics of errors that can be split: the loss of an error whose mean is the metric, or its square."""
 
 _GROWN = 1.1
 _STALE_WINDOWS = 100
@@ -56,6 +65,8 @@ class FeatureSplitter:
     window : ClosedWindow
     rows : PartRows
         The rows of the window.
+    group : str
+        The name of the window's group; ``""`` for the model.
     """
 
     def __init__(
@@ -65,9 +76,10 @@ class FeatureSplitter:
         active: ActiveCalibration,
         window: ClosedWindow,
         rows: PartRows,
+        group: str = "",
     ) -> None:
         self._task, self._reference, self._active = task, reference, active
-        self._window, self._rows = window, rows
+        self._window, self._rows, self._group = window, rows, group
         self._features = dict(islice(task.features.items(), MOST_COVARIATES))
 
     def split(
@@ -97,12 +109,77 @@ class FeatureSplitter:
         known : FeatureChanges, optional
             The split of an earlier window.
         """
-        if known is not None:
-            larger = change * math.copysign(1.0, known.change) >= _GROWN * abs(known.change)
-            turned = change * known.change < 0
-            if not (larger or turned or self._window.number - known.window >= _STALE_WINDOWS):
-                return known
+        if known is not None and self._still_holds(known, change):
+            return known
         return rounded(self.exact(metric, evaluation, baseline, change))
+
+    def _still_holds(self, known: FeatureChanges, change: float) -> bool:
+        larger = change * math.copysign(1.0, known.change) >= _GROWN * abs(known.change)
+        turned = change * known.change < 0
+        return not (larger or turned or self._window.number - known.window >= _STALE_WINDOWS)
+
+    def attribution_of_error(
+        self, estimate: MetricEstimate, known: FeatureChanges | None = None
+    ) -> Attribution | None:
+        """Return the split of the change of a metric of errors from its value in the reference.
+
+        The parts are those of the observed losses of the reference. The remainder is the change at unchanged
+        features, such as that of other predictions for the same features.
+
+        The result is None if the metric has not clearly changed, that is, if the interval of the estimate
+        includes the reference's value; or if the metric is not `mae`, `rmse` or `bias`.
+
+        Parameters
+        ----------
+        estimate : MetricEstimate
+            The estimate of the window without labels.
+        known : FeatureChanges, optional
+            The split of an earlier window; see `split`.
+        """
+        metric, now, unit = estimate.metric, estimate.result, estimate.unit or ""
+        if self._reference is None or metric not in ERROR_TERMS or not isinstance(now, Estimate):
+            return None
+        own = self._reference.groups[self._group] if self._group else slice(None)
+        before = float(ERROR_TERMS[metric](self._errors[own]).mean())
+        before = math.sqrt(before) if metric == "rmse" else before
+        if now.lower <= before <= now.upper:
+            return None
+        change = now.value - before
+        if known is None or not self._still_holds(known, change):
+            known = rounded(self._split_of_error(metric, before, now.value), _decimals(change))
+        return Attribution(metric, round(change, _decimals(change)), FEATURE, (), features=known, unit=unit)
+
+    @property
+    def _errors(self) -> Floats:
+        """The prediction minus the label of each row of the reference."""
+        assert self._reference is not None
+        errors: Floats = self._reference.numbers[:, 0] - self._reference.numbers[:, 1]
+        return errors
+
+    def _split_of_error(self, metric: str, before: float, now: float) -> FeatureChanges:
+        """Return the split of the change of a metric of errors between two values.
+
+        The split is computed in units of the reference's error, which decides how large a named part is. The
+        change of a root is that of the mean square over the sum of both roots.
+        """
+        assert self._reference is not None
+        number, fitted, change = self._window.number, self._fitted, now - before
+        losses = self._reference.losses(self._task.features, self._group)
+        if isinstance(losses, Unknown):
+            return FeatureChanges(number, change, reason=losses.reason)
+        if isinstance(fitted, str):
+            return FeatureChanges(number, change, reason=fitted)
+        errors = self._errors[evenly(len(self._reference.labels), MOST_ROWS)]
+        size = before if metric == "rmse" else float(np.abs(errors).mean())
+        size = size or abs(change)
+        expected, mean = losses.expected(self._window.features)[metric], now
+        scale = size
+        if metric == "rmse":
+            mean, scale = now**2, size * (now + before)
+        # The correction by residuals is the same for all rows. A row without an expected loss has the mean.
+        expected = np.where(np.isnan(expected), mean, expected - np.nanmean(expected) + mean)
+        split = fitted.split(ERROR_TERMS[metric](errors) / scale, expected / scale)
+        return self._described(split, change, size)
 
     def exact(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
@@ -158,13 +235,17 @@ class FeatureSplitter:
         terms, _ = rows.terms(metric, evaluation.for_charts(), baseline.counts)
         return terms
 
-    def _described(self, split: FeatureSplit, change: float) -> FeatureChanges:
+    def _described(self, split: FeatureSplit, change: float, scale: float = 1.0) -> FeatureChanges:
+        """Return the named parts of a split, whose numbers are multiples of `scale`."""
         named = [j for j in split.named if j < len(self._features)]
         names = tuple(self._features)
         parts = tuple(
             FeaturePart(
                 names[j],
-                *(float(column[j]) for column in (split.parts, split.errors, split.missing, split.unseen)),
+                scale * float(split.parts[j]),
+                scale * float(split.errors[j]),
+                float(split.missing[j]),
+                float(split.unseen[j]),
             )
             for j in named
         )
@@ -172,10 +253,10 @@ class FeatureSplitter:
             window=self._window.number,
             change=change,
             parts=parts,
-            others=float(np.delete(split.parts, named).sum()),
-            step=change - split.change,
-            remainder=split.remainder,
-            remainder_error=split.remainder_error,
+            others=scale * float(np.delete(split.parts, named).sum()),
+            step=change - scale * split.change,
+            remainder=scale * split.remainder,
+            remainder_error=scale * split.remainder_error,
             remainder_named=len(self._features) in split.named,
             reason=split.reason or "",
         )
@@ -214,22 +295,36 @@ def concept_drift(correction: Correcting, confidence: Floats, level: float) -> C
     return ConceptDrift(change, lower, upper, correction.labelled)
 
 
-def rounded(split: FeatureChanges) -> FeatureChanges:
-    """Return the split of a change with its numbers rounded to six decimals, for the window's report."""
+def rounded(split: FeatureChanges, decimals: int = _DECIMALS) -> FeatureChanges:
+    """Return the split of a change with rounded numbers, for the window's report.
+
+    Ratios of rows have six decimals.
+    """
     return msgspec.structs.replace(
         split,
-        change=_rounded(split.change),
+        change=_rounded(split.change, decimals),
         parts=tuple(
-            FeaturePart(each.feature, *map(_rounded, msgspec.structs.astuple(each)[1:]))
+            FeaturePart(
+                each.feature,
+                _rounded(each.change, decimals),
+                _rounded(each.standard_error, decimals),
+                _rounded(each.missing),
+                _rounded(each.unseen),
+            )
             for each in split.parts
         ),
         # The default is exactly 0, which reports leave out.
-        others=_rounded(split.others) or 0,
-        step=_rounded(split.step) or 0,
-        remainder=_rounded(split.remainder) or 0,
-        remainder_error=_rounded(split.remainder_error) or 0,
+        others=_rounded(split.others, decimals) or 0,
+        step=_rounded(split.step, decimals) or 0,
+        remainder=_rounded(split.remainder, decimals) or 0,
+        remainder_error=_rounded(split.remainder_error, decimals) or 0,
     )
 
 
-def _rounded(x: float) -> float:
-    return round(x, _DECIMALS) + 0.0
+def _decimals(change: float) -> int:
+    """Return the decimals of a number in the unit of the target: those that leave it six digits."""
+    return _DECIMALS - 1 - math.floor(math.log10(abs(change)))
+
+
+def _rounded(x: float, decimals: int = _DECIMALS) -> float:
+    return round(x, decimals) + 0.0

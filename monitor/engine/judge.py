@@ -33,7 +33,14 @@ from monitor.engine.objective import (
 from monitor.engine.season import SeasonLogic, SeasonSettings, SeasonState
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.attribution import Attribution
-from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeasonView, SeriesState
+from monitor.reports.views import (
+    ChartView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    SeasonView,
+    SeriesState,
+)
 from monitor.stats.charts.base import Baseline, ChartState
 from monitor.stats.charts.latch import ChartLogic
 from monitor.stats.charts.season import HourPoint
@@ -293,6 +300,7 @@ class Judge:
         rows: PartRows,
         correction: Correcting,
         features: FeatureSplitter | None = None,
+        errors: Sequence[MetricEstimate] = (),
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]]:
         """Judge a closed window by its charts and objectives, and return both results with attributions.
 
@@ -310,6 +318,8 @@ class Judge:
             it. If there are enough labels, it also decides about the alarm.
         features : FeatureSplitter, optional
             Splits changes also over the features of the window's rows.
+        errors : sequence of MetricEstimate
+            The estimates of the metrics of errors, whose changes are split over features alone.
 
         Returns
         -------
@@ -318,7 +328,8 @@ class Judge:
         tuple of ObjectiveView
             The result of each objective.
         tuple of Attribution
-            The changes of metrics whose chart broke a rule in this window, or whose objective is breached.
+            The changes of metrics whose chart broke a rule in this window, or whose objective is breached,
+            and of metrics of errors that clearly changed.
         """
         charts: tuple[ChartView, ...] = ()
         attributions: tuple[Attribution, ...] = ()
@@ -340,6 +351,7 @@ class Judge:
                 each = [
                     self._attribute(chart, before, charted, rows, correction, features) for chart in judged
                 ]
+                each += self._attribute_errors(errors, before, features)
                 attributions = tuple(filter(None, each))
         return charts, self.objectives(), attributions
 
@@ -497,6 +509,25 @@ class Judge:
                 attribution = msgspec.structs.replace(attribution, features=split, concept_drift=drift)
             self._attributions[metric] = attribution
         return attribution
+
+    def _attribute_errors(
+        self,
+        errors: Sequence[MetricEstimate],
+        before: Mapping[str, Attribution],
+        features: FeatureSplitter | None,
+    ) -> list[Attribution]:
+        """Return the splits over features of the metrics of errors that clearly changed."""
+        attributions: list[Attribution] = []
+        if features is None:
+            return attributions
+        for estimate in errors:
+            known = before.get(estimate.metric)
+            self._attributions.pop(estimate.metric, None)
+            one = features.attribution_of_error(estimate, known.features if known else None)
+            if one is not None:
+                self._attributions[estimate.metric] = one
+                attributions.append(one)
+        return attributions
 
     def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
         """Collect a window of the stream for the baseline; make the charts if there are enough windows."""

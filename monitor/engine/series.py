@@ -503,9 +503,12 @@ class Series:
         )
         features = None
         if self._features is not None:
-            features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
+            features = FeatureSplitter(
+                self.settings.task, self._reference, self.active, window, rows, self.settings.group
+            )
+        errors = self._errors.estimates(window.features)
         judged = self._judge.judge(
-            self._comparisons.judged(evaluation), window, rows, self.checks.correction, features
+            self._comparisons.judged(evaluation), window, rows, self.checks.correction, features, errors
         )
         self._used += window.size
         self._count_unusable(evaluation)
@@ -518,7 +521,6 @@ class Series:
         doubts = trust, broken
         if is_newest and not self.settings.group:
             self._output.show_rows(evaluation, window.predicted)
-        errors = self._errors.estimates(window.features)
         return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts, errors)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:

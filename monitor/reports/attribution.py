@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from monitor.base.registry import SHARES
 
-GROUP, CLASS, CONFIDENCE = "group", "class", "confidence"
-"""The ways to split a change: by configured group, by predicted class, by range of the confidence."""
+GROUP, CLASS, CONFIDENCE, FEATURE = "group", "class", "confidence", "feature"
+"""The ways to split a change: by configured group, by predicted class, by range of the confidence, or, for
+the metrics of errors, by feature alone."""
 
 _MOST_NAMED = 2
+_DIGITS = 2  # of a change in the unit of the target
 _LEAST_NAMED = 0.0005  # a twentieth of a point; less would be printed as 0.0
 _LEAST_STEP = 0.005  # half a point; smaller steps follow from the calibration's fit alone
 _LEAST_RATE = 0.01  # the least share of rows without a feature, or beyond the reference, that is mentioned
@@ -50,13 +54,13 @@ class PartChange(msgspec.Struct, frozen=True):
 
 
 class FeaturePart(msgspec.Struct, frozen=True):
-    """The contribution of one feature to a change. All numbers are ratios, -1 to 1.
+    """The contribution of one feature to a change.
 
     Parameters
     ----------
     feature : str
-    change : float
-    standard_error : float
+    change, standard_error : float
+        Ratios, -1 to 1. For a metric of errors they are in its unit.
     missing, unseen : float
         The share of the window's rows that lack the feature, and the share of rows with a value beyond the
         reference.
@@ -81,15 +85,16 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
         window of the same alarm.
     change : float
         Change of the metric in the window that was split, -1 to 1: the sum of `parts`, `others`, `step` and
-        `remainder`.
+        `remainder`. For a metric of errors, all these are in its unit.
     parts : tuple of FeaturePart
         The features whose contribution is large, and larger than its noise. The largest contribution in the
         direction of the change is first.
     others : float
         Contribution of all other features together.
     step : float
-        The difference between the mean of the reference and the centre of the chart. For metrics other than
-        the accuracy, it includes the terms of higher order.
+        The difference between the mean of the reference and the centre of the chart; for a group's metric of
+        errors, the group's mean in the reference. For metrics other than the accuracy, it includes the terms
+        of higher order.
     remainder : float
         The change of the metric at unchanged features.
     remainder_error : float
@@ -141,9 +146,11 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     ----------
     metric : str
     change : float
-        Change of the metric, -1 to 1: the sum over `parts`, `others` and `remainder`.
-    by : {"group", "class", "confidence"}
-        The kind of the parts.
+        Change of the metric, -1 to 1: the sum over `parts`, `others` and `remainder`. For a metric of errors,
+        the change from its mean in the reference, in its unit.
+    by : {"group", "class", "confidence", "feature"}
+        The kind of the parts. With ``"feature"``, for a metric of errors, `parts` is empty, and `features`
+        splits the change.
     parts : tuple of PartChange
         At most five parts. The largest contribution in the direction of the change is first.
     alike : bool
@@ -159,6 +166,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     concept_drift : ConceptDrift or None
         A further change of the accuracy, at unchanged features and scores. None if labels show no such
         change, or without features.
+    unit : str
+        The unit of a metric of errors.
     """
 
     metric: str
@@ -170,6 +179,7 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     remainder: float = 0
     features: FeatureChanges | None = None
     concept_drift: ConceptDrift | None = None
+    unit: str = ""
 
 
 def sentence(attribution: Attribution) -> str:
@@ -196,7 +206,13 @@ def sentence(attribution: Attribution) -> str:
     >>> print(sentence(Attribution("accuracy", -0.074, "group", (eu,), others=-0.05, features=changes)))
     −7.4 points: 2.4 from region=eu (answers up from 20 to 45 %); by feature: 6.6 from hour (values beyond the
     reference in 38 % of rows)
+    >>> size = FeaturePart("distance", 2.41, 0.2, missing=0.0, unseen=0.0)
+    >>> changes = FeatureChanges(12, 3.12, (size,), others=0.3, remainder=0.41)
+    >>> print(sentence(Attribution("mae", 3.12, "feature", (), features=changes, unit="minutes")))
+    +3.1 minutes: 2.4 from distance, 0.7 unexplained
     """
+    if attribution.by == FEATURE:
+        return _in_unit(attribution)
     named = top_parts(attribution)
     by, metric = attribution.by, attribution.metric
     parts = ", ".join(
@@ -215,6 +231,32 @@ def sentence(attribution: Attribution) -> str:
     if attribution.concept_drift is not None:
         where += f"; {_by_labels(attribution.concept_drift)}"
     return where
+
+
+def _in_unit(attribution: Attribution) -> str:
+    """Describe the change of a metric of errors, in its unit, by feature."""
+    split = attribution.features
+    assert split is not None
+    decimals = max(_DIGITS - 1 - math.floor(math.log10(abs(split.change) or 1.0)), 0)
+
+    def said(change: float, signed: bool) -> str:
+        return f"{change if signed else abs(change):{'+' * signed},.{decimals}f}".replace("-", "−")
+
+    head = f"{said(attribution.change, True)} {attribution.unit}".rstrip()
+    if split.change != attribution.change:
+        head += f", {said(split.change, True)} in window {split.window}"
+    if split.reason and not split.parts:
+        return f"{head}, not split by feature: {split.reason}"
+    causes = [(each.change, f"from {each.feature}{_rates(each)}") for each in top_features(split)]
+    if split.remainder_named and split.remainder * split.change > 0:
+        causes.append((split.remainder, f"at {_SAME_FEATURES}"))
+    rest = split.change - sum(change for change, _ in causes)
+    parts = [f"{said(change, False)} {where}" for change, where in causes] or ["no feature stands out"]
+    if split.reason:
+        parts.append(f"the other rows are not split ({split.reason})")
+    elif causes and abs(rest) >= 0.5 * 10.0**-decimals:
+        parts.append(f"{said(rest, rest * split.change < 0)} unexplained")
+    return f"{head}: {', '.join(parts)}"
 
 
 def _by_labels(drift: ConceptDrift) -> str:

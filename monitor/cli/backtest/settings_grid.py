@@ -20,7 +20,7 @@ from monitor.config.chart import FalseAlarmBudget
 from monitor.config.file import config_from
 from monitor.config.root import Config
 from monitor.config.task import Task
-from monitor.reports.attribution import Attribution, sentence
+from monitor.reports.attribution import FEATURE, Attribution, sentence
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import DEFAULT_ARL0
 from monitor.stats.charts.limits import HIGHEST_ARL0, LOWEST_ARL0
@@ -208,6 +208,8 @@ class IncidentLog:
             log.inside += 1
             log.judged_inside += bool(report.charts)
         for each in report.attributions:
+            if each.by == FEATURE:
+                continue  # its change is no ratio
             if log.change is None or abs(each.change) > abs(log.change.change):
                 log.change = each
         if new:

@@ -31,7 +31,7 @@ from monitor.export.page.templates import render
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import moment, percent, thousands, time_words, tone
 from monitor.reports import features
-from monitor.reports.attribution import Attribution, sentence
+from monitor.reports.attribution import FEATURE, Attribution, sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.reports.views import EngineView, ObjectiveState, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
@@ -204,6 +204,7 @@ class Period:
             self._wheres.setdefault(series, deque(maxlen=_ALARMS_SHOWN)).extend(began)
         on |= {chart.metric for chart in report.charts if chart.verdict.improved or chart.confidences_moved}
         on |= {each.metric for each in report.objectives if each.state is ObjectiveState.BREACHED}
+        on |= {each.metric for each in report.attributions if each.by == FEATURE}
         known = known | {each.metric: each for each in report.attributions}
         self._attributions[series] = {metric: each for metric, each in known.items() if metric in on}
 

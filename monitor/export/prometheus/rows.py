@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from monitor.base.results import RankInterval
-from monitor.reports.attribution import Attribution, top_features, top_parts
+from monitor.reports.attribution import FEATURE, Attribution, top_features, top_parts
 from monitor.reports.shared import shared_views
 from monitor.reports.views import AgentView, SeriesView
 
@@ -118,9 +118,10 @@ def feature_drift_alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], 
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the change of each metric with an active alarm or improvement, or a breached objective.
 
-    It is the change in the newest window that broke a rule or whose objective is breached.
+    It is the change in the newest window that broke a rule or whose objective is breached. Changes of metrics
+    of errors are no ratios, so they are left out.
     """
-    for each in one.attributions:
+    for each in _of_ratios(one):
         yield {"metric": each.metric}, each.change
 
 
@@ -130,10 +131,14 @@ def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     The parts are two groups, classes or ranges of confidence, and two features. If a large part of the change
     is not explained by features, the unexplained part is included too.
     """
-    for each in one.attributions:
+    for each in _of_ratios(one):
         # A group may be named `feature`, and a label must not come twice.
         for part, change in (_feature_parts(each) | {p.part: p.change for p in top_parts(each)}).items():
             yield {"metric": each.metric, "part": text(part)}, change
+
+
+def _of_ratios(one: SeriesView) -> Iterator[Attribution]:
+    return (each for each in one.attributions if each.by != FEATURE)
 
 
 def shared_alarm_rows(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:

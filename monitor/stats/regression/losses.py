@@ -291,6 +291,23 @@ class LossReference:
             reason = Unknown(Reason.NO_OVERLAP)
         return dict.fromkeys((*self.names, *functions), reason)
 
+    def expected(self, columns: Floats) -> dict[str, Floats]:
+        """Return the expected losses m(x) of a window's rows, (n,) each; NaN for an unusable row.
+
+        They lack the correction by the reference's residuals.
+
+        Parameters
+        ----------
+        columns : (n, C) float64
+            See `estimate`.
+        """
+        usable = np.isfinite(columns).all(axis=1) & ~self._ratio.unseen(columns).any(axis=1)
+        design = self._fits.additive.design(columns[usable])
+        units = np.exp(self._powers[:, None] * np.clip(design @ self._fits.scale, *self._fits.scales))
+        every = np.full((len(self.names), len(columns)), np.nan)
+        every[:, usable] = units * (self._fits.expected @ design.T)
+        return dict(zip(self.names, every, strict=True))
+
     def _means(
         self, columns: Floats, shares: Floats, functions: Mapping[str, LossFunction]
     ) -> dict[str, MeanLoss | Unknown]:
