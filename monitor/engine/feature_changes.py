@@ -65,8 +65,6 @@ class FeatureSplitter:
     window : ClosedWindow
     rows : PartRows
         The rows of the window.
-    group : str
-        The name of the window's group; ``""`` for the model.
     """
 
     def __init__(
@@ -76,10 +74,9 @@ class FeatureSplitter:
         active: ActiveCalibration,
         window: ClosedWindow,
         rows: PartRows,
-        group: str = "",
     ) -> None:
         self._task, self._reference, self._active = task, reference, active
-        self._window, self._rows, self._group = window, rows, group
+        self._window, self._rows = window, rows
         self._features = dict(islice(task.features.items(), MOST_COVARIATES))
 
     def split(
@@ -139,8 +136,7 @@ class FeatureSplitter:
         metric, now, unit = estimate.metric, estimate.result, estimate.unit or ""
         if self._reference is None or metric not in ERROR_TERMS or not isinstance(now, Estimate):
             return None
-        own = self._reference.groups[self._group] if self._group else slice(None)
-        before = float(ERROR_TERMS[metric](self._errors[own]).mean())
+        before = float(ERROR_TERMS[metric](self._errors).mean())
         before = math.sqrt(before) if metric == "rmse" else before
         if now.lower <= before <= now.upper:
             return None
@@ -164,7 +160,7 @@ class FeatureSplitter:
         """
         assert self._reference is not None
         number, fitted, change = self._window.number, self._fitted, now - before
-        losses = self._reference.losses(self._task.features, self._group)
+        losses = self._reference.losses(self._task.features)
         if isinstance(losses, Unknown):
             return FeatureChanges(number, change, reason=losses.reason)
         if isinstance(fitted, str):

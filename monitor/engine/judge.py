@@ -338,12 +338,11 @@ class Judge:
                 season = self._seasons.get(self._settings.task.share)
                 offset = season.offset(window.middle_time) if season else 0.0
                 self._by_labels.collect(correction, window.number, offset)
-            charted = evaluation.for_charts()
+            charted, before = evaluation.for_charts(), dict(self._attributions)
             if self.warming_up and not self._rebaselining:
                 self._warm(charted, rows)
                 self._pool(evaluation, window, correction)
             else:
-                before = dict(self._attributions)
                 judged = [self._chart(metric, charted, window, correction) for metric in self._known(charted)]
                 charts = tuple(_moved_to_published(chart, evaluation, charted) for chart in judged)
                 self._warm_rebaselined(charted, rows)
@@ -351,8 +350,8 @@ class Judge:
                 each = [
                     self._attribute(chart, before, charted, rows, correction, features) for chart in judged
                 ]
-                each += self._attribute_errors(errors, before, features)
                 attributions = tuple(filter(None, each))
+            attributions += self._attribute_errors(errors, before, features)
         return charts, self.objectives(), attributions
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
@@ -515,11 +514,11 @@ class Judge:
         errors: Sequence[MetricEstimate],
         before: Mapping[str, Attribution],
         features: FeatureSplitter | None,
-    ) -> list[Attribution]:
+    ) -> tuple[Attribution, ...]:
         """Return the splits over features of the metrics of errors that clearly changed."""
         attributions: list[Attribution] = []
         if features is None:
-            return attributions
+            return ()
         for estimate in errors:
             known = before.get(estimate.metric)
             self._attributions.pop(estimate.metric, None)
@@ -527,7 +526,7 @@ class Judge:
             if one is not None:
                 self._attributions[estimate.metric] = one
                 attributions.append(one)
-        return attributions
+        return tuple(attributions)
 
     def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
         """Collect a window of the stream for the baseline; make the charts if there are enough windows."""

@@ -503,9 +503,7 @@ class Series:
         )
         features = None
         if self._features is not None:
-            features = FeatureSplitter(
-                self.settings.task, self._reference, self.active, window, rows, self.settings.group
-            )
+            features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
         errors = self._errors.estimates(window.features)
         judged = self._judge.judge(
             self._comparisons.judged(evaluation), window, rows, self.checks.correction, features, errors

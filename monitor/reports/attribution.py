@@ -92,9 +92,8 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     others : float
         Contribution of all other features together.
     step : float
-        The difference between the mean of the reference and the centre of the chart; for a group's metric of
-        errors, the group's mean in the reference. For metrics other than the accuracy, it includes the terms
-        of higher order.
+        The difference between the mean of the reference and the centre of the chart. For metrics other than
+        the accuracy, it includes the terms of higher order.
     remainder : float
         The change of the metric at unchanged features.
     remainder_error : float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from monitor.base.codec import pack, restored, unpack
+from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine import feature_changes
 from monitor.engine.engine import EngineState
@@ -25,6 +27,7 @@ from monitor.reports.attribution import (
 )
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
+from tests.numbers import reference_of_numbers, regression
 from tests.streams import CLASSES, Record, Rig, lines, reference_of, task
 
 WINDOW = 250
@@ -311,3 +314,162 @@ def test_the_remainder_the_step_and_the_reason_are_named() -> None:
     )
     assert in_words(reason="no labelled reference").endswith("; not split by feature: no labelled reference")
     assert in_words().endswith("; by feature: none stands out")
+
+
+def delays(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **changed: Any) -> list[Record]:
+    """Return predicted delays whose errors grow with the hour; `echo` is only correlated with the hour.
+
+    Parameters
+    ----------
+    seed, n : int
+    start : float
+    labelled : bool
+    changed
+        `later` adds hours to the population of the hour, and `longer` multiplies the predictions and errors
+        at the same features.
+    """
+    rng = np.random.default_rng(seed)
+    hour = rng.normal(12 + changed.get("later", 0.0), 4, n)
+    echo = 0.8 * (hour - 12) / 4 + 0.6 * rng.normal(size=n)
+    predicted = rng.gamma(4, 5, n) * changed.get("longer", 1.0)
+    label = predicted - rng.normal(size=n) * (predicted / 20) * np.exp((hour - 12) / 8)
+    return [
+        {
+            "id": f"{seed}-{start:.0f}-{i}",
+            "time": start + i,
+            "model": "gbm",
+            "prediction": float(predicted[i]),
+            "features": {"hour": float(hour[i]), "echo": float(echo[i])},
+            **({"label": float(label[i])} if labelled else {}),
+        }
+        for i in range(n)
+    ]
+
+
+def delay_rig(**settings: Any) -> Rig:
+    own = regression(
+        **{
+            "unit": "minutes",
+            "window": {"size": 500},
+            "features": {"hour": "number", "echo": "number"},
+        }
+        | settings
+    )
+    known = reference_of_numbers(own, delays(0, 4000, start=1.6e9, labelled=True))
+    return Rig({"t": own}, {"t": known})
+
+
+def errors_of(report: WindowReport) -> dict[str, Attribution]:
+    return {each.metric: each for each in report.attributions if each.by == "feature"}
+
+
+def test_a_change_of_the_error_is_split_over_the_features_that_cause_it() -> None:
+    [report] = delay_rig().feed(delays(1, 500, later=4.0))
+    changes, estimated = (
+        errors_of(report),
+        {e.metric: e.result for e in report.values if e.estimator == "doubly_robust"},
+    )
+    assert list(changes) == ["mae", "rmse"]
+    for metric, each in changes.items():
+        split, now = each.features, estimated[metric]
+        assert split is not None
+        assert isinstance(now, Estimate)
+        assert [part.feature for part in split.parts] == ["hour"], metric
+        assert split.parts[0].change > 0.6 * split.change > 0.0
+        assert abs(split.others) < 0.05 * split.change
+        assert not split.remainder_named
+        total = sum(part.change for part in split.parts) + split.others + split.step + split.remainder
+        assert total == pytest.approx(split.change, rel=1e-4)
+        assert (each.parts, each.unit) == ((), "minutes")
+        assert now.lower > now.value - each.change
+    words = r"\+0\.\d\d minutes: 0\.\d\d from hour, 0\.\d\d unexplained"
+    assert re.fullmatch(words, sentence(changes["mae"])), sentence(changes["mae"])
+
+
+def test_an_error_that_changes_at_the_same_features_is_a_remainder() -> None:
+    [report] = delay_rig().feed(delays(1, 500, longer=1.5))
+    split = errors_of(report)["mae"].features
+    assert split is not None
+    assert split.parts == ()
+    assert split.remainder_named
+    assert split.remainder > 0.9 * split.change
+    assert re.match(r"\+0\.\d\d minutes: 0\.\d\d at the same features", sentence(errors_of(report)["mae"]))
+
+
+def test_an_error_that_does_not_clearly_change_is_not_split() -> None:
+    """Three metrics of 60 windows; at 95 % some intervals may miss."""
+    reports = delay_rig().feed(delays(2, 30_000))
+    assert len(reports) == 60
+    assert sum(len(errors_of(report)) for report in reports) <= 0.03 * 3 * 60
+
+
+def test_the_scale_of_the_target_scales_the_split() -> None:
+    def scaled(by: float) -> FeatureChanges:
+        def records(*args: Any, **changed: Any) -> list[Record]:
+            every = delays(*args, **changed)
+            return [r | {name: r[name] * by for name in ("prediction", "label") if name in r} for r in every]
+
+        own = regression(
+            tolerance=1.5 * by, window={"size": 500}, features={"hour": "number", "echo": "number"}
+        )
+        known = reference_of_numbers(own, records(0, 4000, start=1.6e9, labelled=True))
+        [report] = Rig({"t": own}, {"t": known}).feed(records(1, 500, later=4.0))
+        split = errors_of(report)["mae"].features
+        assert split is not None
+        return split
+
+    minutes, tiny = scaled(1.0), scaled(1e-9)
+    assert [part.feature for part in tiny.parts] == ["hour"]
+    assert tiny.change == pytest.approx(1e-9 * minutes.change, rel=1e-4)
+    assert tiny.parts[0].change == pytest.approx(1e-9 * minutes.parts[0].change, rel=1e-4)
+    assert tiny.parts[0].standard_error == pytest.approx(1e-9 * minutes.parts[0].standard_error, rel=1e-3)
+
+
+def test_later_windows_of_a_changed_error_keep_the_split_over_a_restart() -> None:
+    def fed(restart: bool) -> list[WindowReport]:
+        one = delay_rig()
+        reports = one.feed(delays(1, 500, later=4.0))
+        if restart:
+            state = unpack(pack(one.engine.snapshot()))
+            one.engine = one.settings.build(restored(state, EngineState))
+        return reports + one.feed(delays(2, 1000, start=1.8e9, later=4.0))
+
+    straight, resumed = fed(False), fed(True)
+    assert [to_json(each) for each in straight] == [to_json(each) for each in resumed]
+    splits = [errors_of(report)["mae"].features for report in straight]
+    assert [split.window for split in splits if split] == [0, 1, 1]  # the change grew by a tenth in window 1
+    assert from_json(to_json(straight[0])).attributions == straight[0].attributions
+
+
+def test_an_error_that_is_not_split_has_the_reason() -> None:
+    changes = FeatureChanges(3, 2.0, reason="reference too unlike the window")
+    mae = Attribution("mae", 2.0, "feature", (), features=changes, unit="minutes")
+    assert sentence(mae) == "+2.0 minutes, not split by feature: reference too unlike the window"
+    part = FeaturePart("hour", 1.5, 0.1, missing=0.0, unseen=0.2)
+    partly = msgspec.structs.replace(changes, parts=(part,), remainder=0.5)
+    assert sentence(msgspec.structs.replace(mae, features=partly)) == (
+        "+2.0 minutes: 1.5 from hour (values beyond the reference in 20 % of rows), "
+        "the other rows are not split (reference too unlike the window)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit", "expected"),
+    [
+        (FeatureChanges(3, -0.0123, others=-0.0123), "", "−0.012: no feature stands out"),
+        (
+            FeatureChanges(2, 120.0, (FeaturePart("hour", 130.0, 9.0, 0.0, 0.0),), others=-10.0),
+            "seconds",
+            "+123 seconds, +120 in window 2: 130 from hour, −10 unexplained",
+        ),
+        (
+            FeatureChanges(3, -2.0, remainder=-2.0, remainder_error=0.1, remainder_named=True),
+            "m",
+            "−2.0 m: 2.0 at the same features (a release, a pipeline after logging, or a feature not "
+            "configured)",
+        ),
+    ],
+)
+def test_a_change_of_the_error_in_words(changes: FeatureChanges, unit: str, expected: str) -> None:
+    change = 123.0 if changes.window == 2 else changes.change
+    assert sentence(Attribution("mae", change, "feature", (), features=changes, unit=unit)) == expected
