@@ -120,7 +120,8 @@ class MonitorResult:
         """Return a pandas `DataFrame` with a row for each window, metric and estimator.
 
         Absent times, intervals and limits are missing values. The column `unknown` has the reason why there
-        is no estimate.
+        is no estimate. The column `unit` has the unit of a metric of errors, such as minutes; it is missing
+        for ratios.
 
         Raises
         ------
@@ -145,7 +146,8 @@ class MonitorResult:
         Parameters
         ----------
         metric : str, optional
-            One of the task's `metrics`; by default the accuracy, or the share within tolerance.
+            One of the task's `metrics` or `error_metrics`; by default the accuracy, or the share within
+            tolerance.
         group : str
             ``""`` for the whole model, otherwise a group such as ``region=eu``.
         backend : {"matplotlib", "altair"}
@@ -244,7 +246,7 @@ class MonitorResult:
         if group not in known:
             groups = ", ".join(repr(name) for name in known) or "none: no window has closed"
             raise ConfigError(f"group: expected one of {groups}, got {group!r}")
-        metrics = dict.fromkeys(each.metric for each in known[group].estimates)
+        metrics = dict.fromkeys(each.metric for each in (*known[group].estimates, *known[group].values))
         if metric not in metrics:
             raise ConfigError(
                 f"plot: expected one of {', '.join(metrics)}, got {metric!r}: name it in metrics"
@@ -280,6 +282,7 @@ _COLUMNS: Mapping[str, str] = {
     "improved": "Boolean",
     "alarm_by_labels": "Boolean",
     "confidences_moved": "Boolean",
+    "unit": "String",
 }
 
 
@@ -289,7 +292,7 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
     window = (report.model, report.group, report.version, report.window)
     ends = (report.start_time, report.end_time)
     times = [datetime.fromtimestamp(end, UTC) if timed else None for end in ends]
-    for each in report.estimates:
+    for each in (*report.estimates, *report.values):
         result = finite(each.result)
         if isinstance(result, Estimate):
             numbers: tuple[Any, ...] = (result.value, result.lower, result.upper, None)
@@ -302,7 +305,7 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
             known = map(_known, (verdict.center, verdict.lower, verdict.upper))
             by_labels = chart.by_labels is not None, chart.confidences_moved
             limits = (*known, verdict.out_of_control, verdict.improved, *by_labels)
-        yield (*window, *times, report.size, each.metric, each.estimator, *numbers, *limits)
+        yield (*window, *times, report.size, each.metric, each.estimator, *numbers, *limits, each.unit)
 
 
 def _known(value: float) -> float | None:

@@ -108,7 +108,12 @@ def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal
         for name, (kind, _) in columns.items()
     }
     data = {name: list(values) for name, (_, values) in columns.items()}
-    return nw.from_dict(data, schema=schema, backend=library).to_native()
+    frame = nw.from_dict(data, schema=schema, backend=library).to_native()
+    if library == "pandas":  # a column of text would hold the word "None"
+        for name, values in data.items():
+            if columns[name][0] == "String":
+                frame.loc[[value is None for value in values], name] = None
+    return frame
 
 
 def required(package: str, what: str) -> ModuleType:

@@ -63,7 +63,10 @@ def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
                 linewidth=0, label=words,
             )  # fmt: skip
     ax.set(title=data.title, xlabel="time (UTC)" if data.x_is_time else "window")
-    ax.yaxis.set_major_formatter(lambda ratio, _: f"{100 * ratio:.1f} %")
+    if data.is_ratio:
+        ax.yaxis.set_major_formatter(lambda ratio, _: f"{100 * ratio:.1f} %")
+    else:
+        ax.set_ylabel(data.unit)
     ax.legend(loc="best", fontsize="small")
     return ax
 
@@ -89,10 +92,10 @@ def altair_chart(data: ControlChartData) -> Any:
     base = alt.Chart(alt.Data(values=rows), title=data.title).encode(x=across)
 
     def down(name: str) -> Any:
-        axis = alt.Axis(format=".1%")
-        return alt.Y(
-            f"{name}:Q", title=data.title.rpartition(": ")[2], axis=axis, scale=alt.Scale(zero=False)
-        )
+        axis = alt.Axis(format=".1%") if data.is_ratio else alt.Axis()
+        metric = data.title.rpartition(": ")[2]
+        title = metric if data.is_ratio or not data.unit else f"{metric}, {data.unit}"
+        return alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(zero=False))
 
     layers = [
         base.mark_area(color=_BLUE, opacity=0.2).encode(y=down("lower"), y2="upper:Q"),

@@ -29,6 +29,9 @@ _View = TypeVar("_View", ChartView, ObjectiveView)
 _BY_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # the one with most labels first
 _MOST_FEATURES = 2
 _MOST_MODELS = 5
+RATIOS = (None, "ratio")
+"""The units of metrics that are shown in per cent."""
+
 _MOSTLY, _PARTLY = 0.5, 0.2  # the least share of a change for which a part is named with this word
 
 
@@ -303,11 +306,22 @@ def in_unit(estimate: Estimate, unit: str) -> str:
     ends = estimate.value, estimate.lower, estimate.upper
     if unit == RATIO:
         unit, ends = "%", (100.0 * ends[0], 100.0 * ends[1], 100.0 * ends[2])
-    largest = max(map(abs, ends))
+    value, lower, upper = three_digits(*ends)
+    return f"{value} ({lower} to {upper}) {unit}".rstrip()
+
+
+def three_digits(*numbers: float) -> list[str]:
+    """Format numbers with as many decimals as the largest of them needs for three digits.
+
+    Examples
+    --------
+    >>> three_digits(12.34, 9.876), three_digits(-1234.5)
+    (['12.3', '9.9'], ['-1,230'])
+    """
+    largest = max(map(abs, numbers))
     decimals = 2 - math.floor(math.log10(largest)) if largest else 2
     form = f",.{max(decimals, 0)}f" if -12 < decimals < 9 else ".3g"  # longer numbers are hard to read
-    value, lower, upper = (format(round(end, decimals) + 0.0, form) for end in ends)
-    return f"{value} ({lower} to {upper}) {unit}".rstrip()
+    return [format(round(each, decimals) + 0.0, form) for each in numbers]
 
 
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:

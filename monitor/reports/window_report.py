@@ -133,6 +133,13 @@ class WindowReport:
         """The name of the first estimated metric that is a share of right answers; accuracy without one."""
         return next((each.metric for each in self.estimates if each.metric in SHARES), SHARES[0])
 
+    def known(self, metric: str, estimator: str) -> Estimate | None:
+        """Return the estimate of a metric by an estimator; None if it is unknown."""
+        for e in (*self.estimates, *self.values):
+            if e.metric == metric and e.estimator == estimator and isinstance(e.result, Estimate):
+                return e.result
+        return None
+
     def task_view(self, before: TaskView | None) -> TaskView | None:
         """Return the view of the task after this window; None if the task's models have separate windows.
 

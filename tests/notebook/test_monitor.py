@@ -234,6 +234,8 @@ def test_frames_of_the_result_hold_what_the_reports_say(result: MonitorResult) -
     rows = tables[0][(tables[0].group == last.group) & (tables[0].window == last.window)]
     got = {(row.metric, row.estimator): row.value for row in rows.itertuples()}
     assert got == pytest.approx(expected, nan_ok=True)
+    assert tables[0].unknown.dropna().tolist() == tables[1].unknown.dropna().tolist()
+    assert tables[0].unknown.isna().any()
 
 
 @pytest.mark.process  # matplotlib asks fc-list for fonts
@@ -377,6 +379,35 @@ def test_the_default_picture_is_of_the_share_within_tolerance() -> None:
     monitor = Monitor(kind="regression").fit(delays(0, 1000), prediction="minutes ahead", label="y")
     title = monitor.estimate(delays(1, 500)).plot().get_title()
     assert title == "model: within_tolerance"
+
+
+@pytest.mark.process  # matplotlib asks fc-list for fonts
+def test_errors_of_a_regressor_are_rows_and_pictures_in_their_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monitor = Monitor(kind="regression", tolerance=2, unit="minutes").fit(
+        delays(0, 2000), prediction="minutes ahead", label="y", features=["x"]
+    )
+    result = monitor.estimate(delays(1, 500))
+    table = result.to_pandas()
+    for metric in ("mae", "rmse", "bias"):
+        for estimator in ("doubly_robust", "realised"):
+            own = table[(table.metric == metric) & (table.estimator == estimator)]
+            known = [report.known(metric, estimator) for report in result.windows]
+            assert own.unit.tolist() == ["minutes"] * len(known)
+            assert own.value.tolist() == [each.value for each in known if each is not None]
+            assert (own.lower <= own.value).all()
+            assert (own.value <= own.upper).all()
+    assert table[table.metric == "within_tolerance"].unit.isna().all()
+    axes = result.plot("mae")
+    own = table[(table.metric == "mae") & (table.estimator == "doubly_robust")]
+    assert axes.lines[0].get_ydata().tolist() == own.value.tolist()
+    assert (axes.get_ylabel(), axes.get_title()) == ("minutes", "model: mae")
+    pyplot.close(axes.figure)
+    chart = result.plot("mae", backend="altair").to_dict()
+    assert chart["layer"][0]["encoding"]["y"]["title"] == "mae, minutes"
+    assert "format" not in chart["layer"][0]["encoding"]["y"]["axis"]
+    assert "Errors of predicted numbers" in result.period.html(result.labelled, [result.view])
 
 
 def fit(frame: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:

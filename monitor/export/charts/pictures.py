@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.names import AVERAGE_CONFIDENCE, REALISED
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST, REALISED
 from monitor.base.records import Floats
 from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
@@ -65,12 +65,15 @@ class ChartHistory:
     is_floor : bool
     estimator : str
         The estimator that the chart judges.
+    unit : str or None
+        The unit of a metric of errors; None for a ratio.
     """
 
     level: float = 0.95
     objective: float = math.nan
     is_floor: bool = True
     estimator: str = AVERAGE_CONFIDENCE
+    unit: str | None = None
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
     _calibration: tuple[str, int] | None = field(default=None, init=False)
@@ -84,7 +87,7 @@ class ChartHistory:
         charted = next((c for c in report.charts if c.metric == metric), None)
         chart = charted.verdict if charted else None
         judged = charted.estimator if charted else self.estimator
-        estimate = _estimate(report, metric, judged)
+        estimate = report.known(metric, judged)
         place = self._place(report.window)
         if place >= len(self) - 1:  # a revision of an older window may have outdated settings
             self.estimator = judged
@@ -99,7 +102,7 @@ class ChartHistory:
             report.end_time,
             *_three(estimate),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
-            *_three(_estimate(report, metric, REALISED)),
+            *_three(report.known(metric, REALISED)),
             bool(chart and chart.rules and not chart.improved),
             chart.out_of_control - chart.improved if chart else math.nan,
             self._versions.setdefault(report.version, len(self._versions)),
@@ -201,13 +204,6 @@ class ChartHistory:
         return tuple(raised)
 
 
-def _estimate(report: WindowReport, metric: str, estimator: str) -> Estimate | None:
-    for e in report.estimates:
-        if e.metric == metric and e.estimator == estimator and isinstance(e.result, Estimate):
-            return e.result
-    return None
-
-
 def _three(estimate: Estimate | None) -> tuple[float, float, float]:
     return (estimate.value, estimate.lower, estimate.upper) if estimate else (math.nan,) * 3
 
@@ -262,12 +258,19 @@ class Histories:
         for report in reports:
             series = self._histories.setdefault((report.task, report.model, report.group), {})
             # Metrics of earlier windows too: a metric that this window lacks gets a gap in its chart.
-            for metric in dict.fromkeys([*series, *(e.metric for e in report.estimates)]):
+            metrics = (e.metric for e in (*report.estimates, *report.values))
+            for metric in dict.fromkeys([*series, *metrics]):
                 if metric not in series:
-                    # Only for the accuracy may a chart judge another estimator.
-                    judged = self._judged.get(report.task) if metric in SHARES else None
-                    series[metric] = ChartHistory(estimator=judged or AVERAGE_CONFIDENCE)
+                    series[metric] = self._history(metric, report)
                 series[metric].add(metric, report)
+
+    def _history(self, metric: str, report: WindowReport) -> ChartHistory:
+        """Return an empty history of a metric. Only for the accuracy may a chart judge another estimator."""
+        of_errors = next((each for each in report.values if each.metric == metric), None)
+        if of_errors is not None:
+            return ChartHistory(estimator=DOUBLY_ROBUST, unit=of_errors.unit)
+        judged = self._judged.get(report.task) if metric in SHARES else None
+        return ChartHistory(estimator=judged or AVERAGE_CONFIDENCE)
 
     def take_over(self, series: tuple[str, str, str], other: Histories) -> None:
         """Copy the windows of a series from other histories."""
@@ -356,11 +359,11 @@ def _chart(
     realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
     if metric in SHARES:
         _update_realised(realised, number, labelled, history.level)
-    # Records without times all have the same time.
-    (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0
+    (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0  # without times, all are equal
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
         subtitle=f"task {task}, {history.windows} windows",
+        unit=history.unit,
         x=np.maximum.accumulate(end) if timed else number,
         x_is_time=bool(timed),
         value=value,

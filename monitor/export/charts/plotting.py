@@ -62,6 +62,20 @@ def percent_labels(values: list[float]) -> list[str]:
     return [f"{100 * value:.{digits}f} %" for value in values]
 
 
+def number_labels(values: list[float]) -> list[str]:
+    """Format numbers with as many decimals as needed to distinguish the closest two.
+
+    Examples
+    --------
+    >>> number_labels([9.5, 10.0, 10.5]), number_labels([-2000.0, 0.0])
+    (['9.5', '10.0', '10.5'], ['-2,000', '0'])
+    """
+    largest = max(map(abs, values), default=0.0)
+    digits = next((d for d in range(9) if all(abs(round(v, d) - v) <= 1e-9 * largest for v in values)), None)
+    form = ".3g" if digits is None or largest >= 1e9 else f",.{digits}f"
+    return [format(value, form) for value in values]
+
+
 def time_ticks(low: float, high: float, most: int) -> Ticks:
     """Return at most `most` round times in UTC within [low, high], with their labels.
 

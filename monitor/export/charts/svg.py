@@ -18,6 +18,7 @@ from monitor.export.charts import frame as frame
 from monitor.export.charts import marks as marks
 from monitor.export.charts import plotting
 from monitor.export.charts.frame import HEIGHT, PLOT_HEIGHT, PLOT_WIDTH, STYLES, WIDTH
+from monitor.reports.statements import RATIOS, three_digits
 
 _MOST_POINTS = 4 * PLOT_WIDTH
 _CROWDED_PIXELS = 7.0  # closer than this, full-size points with whiskers would hide everything else
@@ -49,7 +50,7 @@ class ControlChartData:
     x : (n,) float64
         Ascending: the windows' numbers, or with `x_is_time` their times in seconds since the epoch.
     value, lower, upper : (n,) float64
-        The estimate and its interval, as ratios.
+        The estimate and its interval, in `unit`.
     center, limit_lower, limit_upper : (n,) float64
         The chart's centre line and control limits, which may differ from window to window.
     violated, out_of_control : (n,) bool
@@ -67,6 +68,8 @@ class ControlChartData:
     x_is_time : bool
     estimate_name, realised_name : str
         Names for the legend.
+    unit : str or None
+        The unit of all values, such as minutes; None or ``"ratio"`` for ratios, which are drawn in per cent.
     other : (n,) float64
         The estimates of a second model or period for comparison, which the legend calls `other_name`; absent
         by default.
@@ -105,11 +108,17 @@ class ControlChartData:
     subtitle: str = ""
     estimate_name: str = "estimate"
     realised_name: str = "realised"
+    unit: str | None = None
     other: Floats = field(default_factory=_nothing)
     other_name: str = ""
     versions: tuple[tuple[int, str], ...] = ()
     rebaselined: tuple[tuple[int, str], ...] = ()
     refitted: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_ratio(self) -> bool:
+        """True if the values are drawn in per cent."""
+        return self.unit in RATIOS
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -174,7 +183,7 @@ class _Picture:
         self._chart = chart
         known = {name: _known(getattr(chart, name)) for name in (*_SERIES, *_OPTIONAL)}
         self._objective = float(chart.objective) if np.isfinite(chart.objective) else None
-        self._low, self._high = _y_range(known, self._objective)
+        self._low, self._high = _y_range(known, self._objective, chart.unit)
         borders = plotting.edges(chart.x)
         self._first, self._last = (float(borders[0]), float(borders[-1])) if len(borders) else (0.0, 1.0)
         self._x = self._across(chart.x)
@@ -194,7 +203,7 @@ class _Picture:
 
     def elements(self) -> list[str]:
         return [
-            *frame.title(self._chart.title, self._chart.subtitle),
+            *frame.title(self._chart.title, self._subtitle),
             *self._axes(),
             f"<svg {frame.PLOT}>",  # clips without an id, because ids would clash if pictures share a page
             *self._latched("improved", self._chart.improved),
@@ -214,14 +223,20 @@ class _Picture:
             *frame.legend(self._legend()),
         ]
 
+    @property
+    def _subtitle(self) -> str:
+        unit = "" if self._chart.is_ratio or not self._chart.unit else f"in {self._chart.unit}"
+        return ", ".join(filter(None, (self._chart.subtitle, unit)))
+
     def _axes(self) -> list[str]:
         by_time = self._chart.x_is_time and len(self._chart.x) > 0
         levels = plotting.number_ticks(self._low, self._high, 7)
-        heights = [self._height(ratio) for ratio in levels]
+        heights = [self._height(level) for level in levels]
+        labels = plotting.percent_labels if self._chart.is_ratio else plotting.number_labels
         ticks = plotting.time_ticks(self._first, self._last, 12) if by_time else self._numbers()
         places = self._across(np.array([x for x, _ in ticks])).tolist()
         return [
-            *frame.y_axis(list(zip(heights, plotting.percent_labels(levels), strict=True))),
+            *frame.y_axis(list(zip(heights, labels(levels), strict=True))),
             *frame.x_axis(
                 [(place, label) for place, (_, label) in zip(places, ticks, strict=True)],
                 "time (UTC)" if self._chart.x_is_time else "window",
@@ -319,15 +334,18 @@ class _Picture:
     def _side_labels(self) -> list[tuple[float, str, str]]:
         words = {"limit_upper": "upper limit", "center": "centre", "limit_lower": "lower limit"}
         labels = [
-            (self._height(ratio), f"{words[name]} {_percent(ratio)}", frame.INK)
-            for name, ratio in self._newest.items()
-            if ratio is not None
+            (self._height(value), f"{words[name]} {self._words(value)}", frame.INK)
+            for name, value in self._newest.items()
+            if value is not None
         ]
         if self._objective is not None:
             word = "floor" if self._chart.is_floor else "ceiling"
-            text = f"{word} {_percent(self._objective)}"
+            text = f"{word} {self._words(self._objective)}"
             labels.append((self._height(self._objective), text, frame.OBJECTIVE_INK))
         return labels
+
+    def _words(self, value: float) -> str:
+        return f"{100 * value:.1f} %" if self._chart.is_ratio else three_digits(value)[0]
 
     def _legend(self) -> list[tuple[str, str]]:
         chart = self._chart
@@ -370,19 +388,17 @@ def _newest(values: Floats) -> float | None:
     return float(np.median(known[-9:])) if len(known) else None
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %"
+def _y_range(known: dict[str, Floats], objective: float | None, unit: str | None) -> tuple[float, float]:
+    """Return the range of the visible values with a margin. Ends of whiskers may lie outside.
 
-
-def _y_range(known: dict[str, Floats], objective: float | None) -> tuple[float, float]:
-    """Return the range of the visible values with a margin, within 0 to 1.
-
-    Ends of whiskers may lie outside.
+    The margin of ratios between 0 and 1 stays between 0 and 1, and no margin goes from above 0 to below 0.
     """
     seen = [values[np.isfinite(values)] for name, values in known.items() if name not in _REALISED[1:]]
     everything = np.concatenate([*seen, [] if objective is None else [objective]])
     if len(everything) == 0:
         return 0.0, 1.0
     low, high = float(everything.min()), float(everything.max())
-    air = max(0.06 * (high - low), (_NARROWEST - (high - low)) / 2)
-    return max(low - air, min(low, 0.0)), min(high + air, max(high, 1.0))
+    narrowest = _NARROWEST if unit in RATIOS else _NARROWEST * max(abs(low), abs(high)) or 1.0
+    air = max(0.06 * (high - low), (narrowest - (high - low)) / 2)
+    lowest = low - air if low < 0 else max(low - air, 0.0)
+    return lowest, high + air if unit not in RATIOS or high > 1 else min(high + air, 1.0)

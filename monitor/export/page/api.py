@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.errors import StoreError
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST
 from monitor.base.records import FeatureKind
 from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
@@ -447,18 +447,19 @@ class Data:
         raise RefusedError(404, f"Window {number:,} is not stored; {known}.")
 
     def estimator(self, one: SeriesView, metric: str) -> str:
-        """Return the estimator that the chart of a metric judges; for no chart, the average confidence.
+        """Return the estimator that the chart of a metric judges, or that is drawn where nothing is judged.
 
         Raises
         ------
         RefusedError
             Status 404: the series has no such metric.
         """
-        by_chart = {chart.metric: chart.estimator for chart in one.charts}
-        metrics = [*by_chart, *(e.metric for e in one.estimates)]
-        if metric not in metrics:
-            raise RefusedError(404, f"There is no metric {metric!r} here; metrics: {some(metrics)}.")
-        return by_chart.get(metric, AVERAGE_CONFIDENCE)
+        judged = {chart.metric: chart.estimator for chart in one.charts}
+        judged |= {e.metric: AVERAGE_CONFIDENCE for e in one.estimates if e.metric not in judged}
+        judged |= {e.metric: DOUBLY_ROBUST for e in one.values if e.metric not in judged}
+        if metric not in judged:
+            raise RefusedError(404, f"There is no metric {metric!r} here; metrics: {some([*judged])}.")
+        return judged[metric]
 
     def chart(self, query: ChartQuery) -> ChartColumns:
         """Return the chart of a metric, together with a second model or period if the query compares two.

@@ -41,7 +41,7 @@ from monitor.export.page.windows import (
     alarms_of,
     series_view,
 )
-from monitor.export.page.words import anchor, broken_rules, moment, percent, tone
+from monitor.export.page.words import anchor, broken_rules, difference_in, moment, tone, values_in
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -377,10 +377,13 @@ def _summary(name: str, chart: ChartColumns, values: Sequence[float | None]) -> 
     known = [value for value in values if value is not None]
     if not known:
         return name, "0", "", "", "", ""
-    shares = (f"{percent(x)} %" for x in (sum(known) / len(known), min(known), max(known)))
+    means = [sum(known) / len(known), min(known), max(known)]
+    shown = values_in(chart.unit, *means)
     pairs = [value - own for value, own in zip(values, chart.value, strict=True) if None not in (value, own)]  # type: ignore[operator]
-    difference = "" if values is chart.value or not pairs else f"{100 * sum(pairs) / len(pairs):+.1f}"
-    return name, f"{len(known):,}", *shares, difference
+    difference = ""
+    if values is not chart.value and pairs:
+        difference = difference_in(chart.unit, sum(pairs) / len(pairs))
+    return name, f"{len(known):,}", *shown, difference
 
 
 def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> Markup:

@@ -179,9 +179,8 @@ def _metrics(one: SeriesView) -> Iterable[str]:
 
 
 def _is_charted(one: SeriesView, metric: str) -> bool:
-    return any(e.metric == metric and isinstance(e.result, Estimate) for e in one.estimates) or any(
-        c.metric == metric for c in one.charts
-    )
+    known = (e.metric for e in (*one.estimates, *one.values) if isinstance(e.result, Estimate))
+    return metric in known or any(c.metric == metric for c in one.charts)
 
 
 def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> Markup:

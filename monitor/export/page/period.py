@@ -29,10 +29,11 @@ from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_t
 from monitor.export.page.states import urgency
 from monitor.export.page.templates import render
 from monitor.export.page.windows import series_view
-from monitor.export.page.words import moment, percent, thousands, time_words, tone
+from monitor.export.page.words import format_result, moment, percent, thousands, time_words, tone, values_in
 from monitor.reports import features
 from monitor.reports.attribution import FEATURE, Attribution, sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
+from monitor.reports.statements import count
 from monitor.reports.views import EngineView, ObjectiveState, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -281,6 +282,7 @@ class Period:
                 self._times(whole),
                 self._worst(whole),
                 self._by_labels(whole, figures),
+                self._errors(whole, figures),
                 models.tasks(engine, form),
                 more=more,
                 models=len(whole),
@@ -423,6 +425,19 @@ class Period:
             thinned=max(self._windows.values()) > MOST_KEPT,
         )
 
+    def _errors(self, whole: Sequence[SeriesView], figures: _Figures) -> Markup:
+        """Return the metrics of errors of each model: estimates, and labels where windows have them."""
+        rows = []
+        for one in whole:
+            for metric in dict.fromkeys(each.metric for each in one.values):
+                chart = figures.chart(one, metric)
+                if chart is not None:
+                    newest = next(each.result for each in one.values if each.metric == metric)
+                    cells = format_result(newest, chart.unit), *_means(chart)
+                    rows.append((self._name(_key(one)), metric, *cells))
+        more, thinned = len(rows) - _ROWS_SHOWN, max(self._windows.values()) > MOST_KEPT
+        return render("report.html", "errors", rows[:_ROWS_SHOWN], more, thinned)
+
     def _ends(self) -> tuple[float, float]:
         """Return the requested beginning and end of the period, or those of the windows."""
         starts = [report.start_time for report in self._first.values()]
@@ -480,6 +495,15 @@ class Period:
 def _alarms(report: WindowReport) -> set[str]:
     """Return the metrics whose alarm is on."""
     return {chart.metric for chart in report.charts if chart.verdict.out_of_control}
+
+
+def _means(chart: ControlChartData) -> tuple[str, str, str]:
+    """Describe the mean of all estimates, and the means of estimates and labels in windows that have both."""
+    known = np.isfinite(chart.value)
+    both = known & np.isfinite(chart.realised)
+    parts = [each for each in (chart.value[known], chart.value[both], chart.realised[both]) if len(each)]
+    every, own, labels = [*values_in(chart.unit, *(float(each.mean()) for each in parts)), "", ""][:3]
+    return every, own and f"{own} in {count(int(both.sum()), 'window')}", labels
 
 
 def _key(one: SeriesView) -> Series:

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from monitor.base.names import REALISED
-from monitor.base.results import Estimate
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.attribution import Attribution
@@ -132,7 +131,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     time : list of float
         Ends of the windows, seconds since the epoch; never descending.
     value, lower, upper : list of float or None
-        The estimate that the chart judges, with its interval, as ratios.
+        The estimate that the chart judges, with its interval, in `unit`.
     center, limit_lower, limit_upper : list of float or None
         The centre line and the control limits.
     realised, realised_lower, realised_upper : list of float or None
@@ -149,6 +148,8 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
         Level of the intervals.
     estimator, realised_name : str
         The names of `value` and `realised`.
+    unit : str or None
+        The unit of a metric of errors, such as minutes; null for ratios.
     versions, rebaselined, refitted : list of (int, str)
         The indices of windows at which another version begins, with its name; at which a baseline begins on
         request, with the reason; and at which another calibration begins, with its name.
@@ -178,6 +179,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     level: float = 0.95
     estimator: str = ""
     realised_name: str = ""
+    unit: str | None = None
     versions: list[tuple[int, str]] = []
     rebaselined: list[tuple[int, str]] = []
     refitted: list[tuple[int, str]] = []
@@ -198,8 +200,8 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
     result = ChartColumns(
         window=[report.window for report in reports],
         time=np.maximum.accumulate([report.end_time for report in reports]).tolist(),
-        labels=[None if each is None else each.n for each in (_result(r, metric, REALISED) for r in reports)],
-        ssme=[None if each is None else each.value for each in (_result(r, metric, "ssme") for r in reports)],
+        labels=[None if each is None else each.n for each in (r.known(metric, REALISED) for r in reports)],
+        ssme=[None if each is None else each.value for each in (r.known(metric, "ssme") for r in reports)],
         violated=chart.violated.astype(int).tolist(),
         out_of_control=chart.out_of_control.astype(int).tolist(),
         improved=chart.improved.astype(int).tolist(),
@@ -208,6 +210,7 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
         level=chart.level,
         estimator=chart.estimate_name,
         realised_name=chart.realised_name,
+        unit=chart.unit,
         versions=list(chart.versions),
         rebaselined=list(chart.rebaselined),
         refitted=list(chart.refitted),
@@ -305,13 +308,6 @@ def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
 def _nullable(values: Sequence[float]) -> list[float | None]:
     """Replace NaN and infinities by None, because JSON has none."""
     return [value if abs(value) < float("inf") else None for value in values]
-
-
-def _result(report: WindowReport, metric: str, estimator: str) -> Estimate | None:
-    for e in report.estimates:
-        if e.metric == metric and e.estimator == estimator and isinstance(e.result, Estimate):
-            return e.result
-    return None
 
 
 def series_view(

@@ -9,7 +9,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
-from monitor.reports.statements import in_unit
+from monitor.reports.statements import RATIOS, in_unit, three_digits
 from monitor.reports.views import ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
 
@@ -67,6 +67,32 @@ def percent(ratio: float) -> str:
     '91.3'
     """
     return f"{100 * ratio:.1f}"
+
+
+def values_in(unit: str | None, *values: float) -> list[str]:
+    """Format numbers in the unit of a metric of errors, or in per cent if the unit is None or "ratio".
+
+    Examples
+    --------
+    >>> values_in("minutes", 12.345, 9.0), values_in(None, 0.9134)
+    (['12.3 minutes', '9.0 minutes'], ['91.3 %'])
+    """
+    if unit in RATIOS:
+        return [f"{percent(value)} %" for value in values]
+    return [f"{value} {unit}".rstrip() for value in three_digits(*values)]
+
+
+def difference_in(unit: str | None, value: float) -> str:
+    """Format a difference with its sign, in the unit of a metric of errors, or in percentage points.
+
+    Examples
+    --------
+    >>> difference_in("minutes", -0.5), difference_in(None, 0.0123)
+    ('-0.500 minutes', '+1.2 points')
+    """
+    words = f"{percent(value + 0.0)} points" if unit in RATIOS else values_in(unit, value)[0]
+    is_zero = not any(digit in words.partition(" ")[0] for digit in "123456789")
+    return words.removeprefix("-") if is_zero else words if value < 0 else f"+{words}"
 
 
 def moment(seconds: float) -> str:

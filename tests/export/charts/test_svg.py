@@ -201,6 +201,27 @@ def test_the_side_names_limits_and_floor_with_their_newest_values() -> None:
     assert "ceiling 5.0 %" in texts(parsed(chart(2, objective=0.05, is_floor=False)))
 
 
+def test_numbers_with_a_unit_are_drawn_in_it() -> None:
+    value = np.array([12.25, 13.5, 12.875])
+    limits = {"center": np.full(3, 12.75), "limit_lower": np.full(3, 10.5), "limit_upper": np.full(3, 15.0)}
+    around = {"lower": value - 1, "upper": value + 1}
+    root = parsed(chart(3, value=value, subtitle="task t", unit="minutes", **around, **limits))
+    written = texts(root)
+    assert {"upper limit 15.0", "centre 12.8", "lower limit 10.5", "task t, in minutes", "11", "14"} <= {
+        *written
+    }
+    assert not any(words.endswith("%") for words in written)
+    below = texts(parsed(chart(3, value=-value, unit="", lower=-value - 1, upper=-value + 1)))
+    assert {"-15", "-10", "0"} <= {*below}
+    assert "task t, in " not in below
+
+
+def test_ratios_beyond_one_are_drawn_in_per_cent() -> None:
+    value = np.array([0.9, 1.4])
+    around = {"lower": value - 0.1, "upper": value + 0.1}
+    assert {"100 %", "140 %"} <= {*texts(parsed(chart(2, value=value, unit="ratio", **around)))}
+
+
 def test_a_short_last_window_does_not_speak_for_the_limits() -> None:
     limit = np.array([0.85] * 9 + [0.5])
     assert "lower limit 85.0 %" in texts(parsed(chart(10, limit_lower=limit)))
@@ -285,7 +306,9 @@ def test_any_numbers_make_a_picture(data: st.DataObject, n: int, x_is_time: bool
     def column(values: st.SearchStrategy[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array(data.draw(st.lists(values, min_size=n, max_size=n)), dtype=np.float64)
 
-    ratios = st.floats(0, 1) | st.just(float("nan")) | st.just(float("inf"))
+    unit = data.draw(st.sampled_from([None, "ratio", "minutes", ""]))
+    finite = st.floats(0, 1) if unit is None else st.floats(-1e50, 1e50)
+    ratios = finite | st.just(float("nan")) | st.just(float("inf"))
     names = ("lower", "upper", "center", "limit_lower", "limit_upper", "realised", "realised_lower")
     columns: dict[str, Any] = {name: column(ratios) for name in ("value", *names)}
     columns["realised_upper"] = column(ratios)
@@ -294,7 +317,7 @@ def test_any_numbers_make_a_picture(data: st.DataObject, n: int, x_is_time: bool
     }
     x = np.sort(column(st.floats(0, 4e9)))
     objective = objective if 0 <= objective <= 1 else float("nan")
-    parsed(chart(n, x=x, x_is_time=x_is_time, objective=objective, **columns, **flags))
+    parsed(chart(n, x=x, x_is_time=x_is_time, objective=objective, unit=unit, **columns, **flags))
 
 
 @given(low=st.floats(0, 1), width=st.floats(1e-3, 1), most=st.integers(2, 20))

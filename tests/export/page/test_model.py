@@ -16,6 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from monitor.base.results import Estimate
 from monitor.config.root import Arena
 from monitor.export.charts.pictures import Histories
 from monitor.export.page.addresses import external_address, model_address
@@ -26,6 +27,7 @@ from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from tests.engine.test_covariates import flights
 from tests.engine.test_features import carriers, reference, watched
 from tests.export.page.page_reading import Reader, reading, serving
+from tests.numbers import predictions, reference_of_numbers, regression
 from tests.streams import Rig, answers, compared, reference_of, task
 
 WORSE = (0.5, 0.4, 0.1)
@@ -311,7 +313,7 @@ def test_a_model_is_compared_with_another_one_and_with_its_own_past(
     text = page(client, "/models/t/erm?compare=irm").text.partition("side by side")[2]
     means = [f"{100 * sum(each) / 15:.1f} %" for each in (values, others)]
     assert f"|erm|15|{means[0]}|" in text
-    difference = f"{100 * (sum(others) - sum(values)) / 15:+.1f}"
+    difference = f"{100 * (sum(others) - sum(values)) / 15:+.1f} points"
     assert re.search(rf"\|irm\|15\|{means[1]}\|[^|]+\|[^|]+\|{re.escape(difference)}\n", text)
     text = page(client, "/models/t/erm?limit=7&former=7").text.partition("side by side")[2]
     assert f"|erm|7|{100 * sum(values[8:]) / 7:.1f} %|" in text
@@ -711,3 +713,31 @@ def test_a_wrong_request_is_told_what_is_allowed(
     assert (answer.status_code, answer.json()) == (status, {"error": sentence})
     responses = openapi["paths"]["/api/v1/models"]["get"]["responses"]
     validate(answer.json(), responses[str(status)]["content"]["application/json"]["schema"], openapi)
+
+
+def test_the_chart_of_an_error_is_in_the_unit_of_the_target() -> None:
+    own = regression(unit="minutes")
+    rig = Rig({"t": own}, {"t": reference_of_numbers(own, predictions(1, 600, start=1.6e9))})
+    windows = RecentWindows()
+    windows.add(rig.feed(predictions(2, 300)))
+    with serving(rig, windows) as client:
+        chart = client.get("/api/v1/chart?task=t&model=gbm&metric=mae").json()
+        share = client.get("/api/v1/chart?task=t&model=gbm&metric=within_tolerance").json()
+        former = page(client, "/models/t/gbm?metric=mae&limit=1&former=1").text
+        picture = client.get("/chart.svg?task=t&model=gbm&metric=bias").text
+        html = client.get("/models/t/gbm").text
+        unknown = client.get("/api/v1/chart?task=t&model=gbm&metric=mse")
+    values = [each.values for each in rig.engine.view().series]
+    (newest,) = [
+        each.result for each in values[0] if (each.metric, each.estimator) == ("mae", "doubly_robust")
+    ]
+    assert isinstance(newest, Estimate)
+    assert (chart["unit"], share["unit"], chart["estimator"]) == ("minutes", None, "doubly robust")
+    assert chart["value"][-1] == pytest.approx(newest.value, rel=1e-8)
+    assert all(each is not None for name in ("lower", "upper", "realised") for each in chart[name])
+    assert chart["labels"] == [100, 100, 100]
+    assert re.search(r"\|gbm\|1\|0\.\d+ minutes\|.*\n\|up to window 1\|.*\|[+-]0\.\d+ minutes\n", former)
+    assert "task t, 3 windows, in minutes" in picture
+    assert "api/v1/chart?task=t&amp;model=gbm&amp;group=&amp;metric=mae" in html
+    assert unknown.status_code == 404
+    assert "metrics: within_tolerance, ece, mae, rmse, bias." in unknown.json()["error"]

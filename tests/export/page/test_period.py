@@ -17,7 +17,7 @@ from monitor.cli.reporting import report
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
-from monitor.export.page.words import percent
+from monitor.export.page.words import format_result, percent
 from monitor.reports.attribution import sentence
 from monitor.reports.features import BrokenFeature
 from monitor.reports.views import ChartView
@@ -27,6 +27,7 @@ from monitor.store import Store
 from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.engine.test_covariates import flights
 from tests.engine.test_features import reference, watched
+from tests.numbers import predictions, reference_of_numbers, regression
 from tests.services.browser import Browser
 from tests.streams import Rig, answers, newest_wrong, task
 
@@ -510,3 +511,27 @@ def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
         paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
         assert tab.page.evaluate(fill) == paper
         assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+def test_errors_of_predicted_numbers_stand_in_their_unit_beside_the_errors_by_labels() -> None:
+    own = regression(unit="minutes")
+    rig = Rig({"t": own}, {"t": reference_of_numbers(own, predictions(1, 600, start=1.6e9))})
+    reports = rig.feed(predictions(2, 300)) + rig.feed(predictions(3, 100, start=1.71e9, labelled=0.0))
+    page = page_of(reports)
+    text = words(page).partition("the errors by labels in the same windows")[2]
+    estimates = [report.known("mae", "doubly_robust") for report in reports]
+    labels = [report.known("mae", "realised") for report in reports if report.window < 3]
+    means = [
+        f"{np.mean([each.value for each in some if each is not None]):.3f} minutes"
+        for some in (estimates, estimates[:3], labels)
+    ]
+    newest = format_result(reports[-1].values[0].result, "minutes")
+    assert f"gbm mae {newest} {means[0]} {means[1]} in 3 windows {means[2]} gbm rmse" in text
+    (picture,) = re.findall(r"Control chart of gbm: mae.*?</figure>", page, flags=re.DOTALL)
+    assert ">task t, 4 windows, in minutes</text>" in picture
+    assert "realised, 95 % interval" in picture
+    assert " %</text>" not in picture
+
+
+def test_a_report_of_classes_has_no_errors(reports: list[WindowReport]) -> None:
+    assert "Errors of predicted numbers" not in page_of(reports)

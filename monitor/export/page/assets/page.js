@@ -10,20 +10,25 @@
   const charts = new Map(); // figure -> {plot, data}
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const percent = (ratio) => (ratio == null ? "unknown" : (100 * ratio).toFixed(1) + " %");
+  const isRatio = (data) => data.unit == null || data.unit === "ratio";
+  const three = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+  // A value of a chart with its unit: a ratio in per cent.
+  const inUnit = (data, value) =>
+    value == null || isRatio(data) ? percent(value) : [three.format(value), data.unit].filter(Boolean).join(" ");
   const moment = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ") + " UTC";
   const some = (values) => values.some((value) => value != null);
 
   function readout(data, i) {
-    const words = [`Window ${data.window[i]}, ${moment(data.time[i])}: ${data.estimator} ${percent(data.value[i])}`];
-    if (data.lower[i] != null) words.push(`(${percent(data.lower[i])} to ${percent(data.upper[i])})`);
+    const words = [`Window ${data.window[i]}, ${moment(data.time[i])}: ${data.estimator} ${inUnit(data, data.value[i])}`];
+    if (data.lower[i] != null) words.push(`(${inUnit(data, data.lower[i])} to ${inUnit(data, data.upper[i])})`);
     if (data.realised[i] != null) {
-      words.push(`· ${data.realised_name} ${percent(data.realised[i])}`);
+      words.push(`· ${data.realised_name} ${inUnit(data, data.realised[i])}`);
       if (data.labels[i] != null) words.push(`of ${data.labels[i].toLocaleString("en")} label${data.labels[i] === 1 ? "" : "s"}`);
     }
-    if (data.other.length && data.other[i] != null) words.push(`· ${data.other_name} ${percent(data.other[i])}`);
-    if (data.ssme[i] != null && data.estimator !== "ssme") words.push(`· ssme ${percent(data.ssme[i])}`);
+    if (data.other.length && data.other[i] != null) words.push(`· ${data.other_name} ${inUnit(data, data.other[i])}`);
+    if (data.ssme[i] != null && data.estimator !== "ssme") words.push(`· ssme ${inUnit(data, data.ssme[i])}`);
     if (data.limit_lower[i] != null)
-      words.push(`· limits ${percent(data.limit_lower[i])} to ${percent(data.limit_upper[i])}`);
+      words.push(`· limits ${inUnit(data, data.limit_lower[i])} to ${inUnit(data, data.limit_upper[i])}`);
     if (data.violated[i]) words.push("· breaks a rule");
     if (data.out_of_control[i]) words.push("· out of control");
     if (data.improved[i]) words.push("· improved");
@@ -124,8 +129,9 @@
       .flatMap((name) => data[name]).concat([data.objective]).filter((value) => value != null);
     if (!shown.length) return [0, 1];
     const [low, high] = [Math.min(...shown), Math.max(...shown)];
-    const air = Math.max(0.06 * (high - low), (0.02 - (high - low)) / 2);
-    return [Math.max(low - air, Math.min(low, 0)), Math.min(high + air, Math.max(high, 1))];
+    const narrowest = isRatio(data) ? 0.02 : 0.02 * Math.max(Math.abs(low), Math.abs(high)) || 1;
+    const air = Math.max(0.06 * (high - low), (narrowest - (high - low)) / 2);
+    return [low < 0 ? low - air : Math.max(low - air, 0), isRatio(data) && high <= 1 ? Math.min(high + air, 1) : high + air];
   }
 
   const height = (figure, width) =>
@@ -135,6 +141,7 @@
     const [soft, line] = [css("--soft"), css("--line")];
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const day = (i) => (Number.isInteger(i) && data.time[i] != null ? moment(data.time[i]).slice(5, 16) : "");
+    const tick = (mark) => (isRatio(data) ? +(100 * mark).toFixed(2) + " %" : mark.toLocaleString("en", { maximumSignificantDigits: 6 }));
     const edge = { points: { show: false }, stroke: "transparent", width: 0 };
     const limit = { stroke: soft, width: 1, dash: [4, 4], points: { show: false } };
     const doubted = figure.matches(".untrusted"); // nothing in the tones of good news
@@ -144,7 +151,7 @@
       scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { range: () => range(data) } },
       axes: [
         { ...axis, space: 110, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], values: (u, marks) => marks.map(day) },
-        { ...axis, size: 58, values: (u, marks) => marks.map((mark) => +(100 * mark).toFixed(2) + " %") },
+        { ...axis, size: 58, values: (u, marks) => marks.map(tick) },
       ],
       cursor: { drag: { x: true, y: false } },
       bands: [{ series: [2, 1], fill: value + "22" }],
@@ -179,7 +186,7 @@
       const item = list.appendChild(document.createElement("li"));
       item.className = "key-" + name;
       item.textContent = { value: data.estimator + level, realised: data.realised_name, other: data.other_name }[name] || words;
-      if (name === "objective") item.textContent = `${data.is_floor ? "floor" : "ceiling"} ${percent(data.objective)}`;
+      if (name === "objective") item.textContent = `${data.is_floor ? "floor" : "ceiling"} ${inUnit(data, data.objective)}`;
     }
     return list;
   }
