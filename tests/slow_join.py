@@ -301,7 +301,7 @@ def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1
 
 
 def replaced(join: LabelJoinLogic, answers: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Return those answers whose label has replaced another class."""
+    """Return those answers whose label has replaced another label."""
     ring, names = join.rings["answers"], list(answers)
     models = np.array([model for _, model in names], dtype=np.int64)
     rows = ring.find(answer_keys(key_of(name for name, _ in names), models))

@@ -152,7 +152,9 @@ class Journal:
             log.info("Trusted again: %s.", _what(report, report.share))
         else:
             self._untrusted.add(place)
-            log.warning("Not trusted: %s; %s.", _what(report, report.share), sentence(report.trust))
+            log.warning(
+                "Not trusted: %s; %s.", _what(report, report.share), sentence(report.trust, report.share)
+            )
 
     def _features(self, report: WindowReport) -> None:
         place = report.task, report.model, report.group

@@ -53,7 +53,7 @@ class LabelsConfig(Section):
         default=0.05,
         ge=0,
         le=1,
-        description="Maximum share of labels that replaced another class for the same id. If the share is "
+        description="Maximum share of labels that replaced another label for the same id. If the share is "
         "larger among the labels of a fit, no recalibration and no refit begins. With 1, "
         "there is no maximum.",
         examples=[0.01],

@@ -196,7 +196,7 @@ def describe_held_labels(name: str, refused: str | None) -> Statement:
     """
     fact = "labels contradict each other, so no fit on labels begins"
     reason = f"{refused[0].upper()}{refused[1:]}." if refused else ""
-    return Statement(name, fact, reason, "Check who sends other classes for answers that have a label.")
+    return Statement(name, fact, reason, "Check who sends other labels for answers that have one.")
 
 
 def describe_shared(one: SharedView) -> Statement:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from monitor.base.registry import SHARES, metric_words
+
 _DECIMALS = 6
 
 
@@ -111,8 +113,14 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return Trust(False, evidence, self.labels, bias, self.on_probation)
 
 
-def sentence(trust: Trust) -> str:
-    """Return a clause that says how far labels contradict an estimate, in percentage points of accuracy.
+def sentence(trust: Trust, share: str = SHARES[0]) -> str:
+    """Return a clause that says how far labels contradict an estimate, in percentage points.
+
+    Parameters
+    ----------
+    trust : Trust
+    share : str
+        The metric that is the share of right answers.
 
     Examples
     --------
@@ -120,15 +128,17 @@ def sentence(trust: Trust) -> str:
     'labels contradict the accuracy: it is off by -5.2 points (-8.1 to -2.4) in 310 labelled answers'
     >>> sentence(Trust(False, 1.0, 0, None, on_probation=True))
     'labels contradicted the accuracy: a fresh test has begun, no label yet'
+    >>> sentence(Trust(False, 23.5, 40), "within_tolerance")
+    'labels contradict the share within tolerance: a fresh test has begun, no label yet'
     """
-    bias = trust.bias
+    bias, metric = trust.bias, metric_words(share)
     verb = "contradicted" if trust.on_probation else "contradict"
     if bias is None:
-        return f"labels {verb} the accuracy: a fresh test has begun, no label yet"
+        return f"labels {verb} the {metric}: a fresh test has begun, no label yet"
     size = _size(bias)
     if trust.on_probation:
-        return f"labels contradicted the accuracy: a fresh test has begun, {size} in {bias.rows:,} so far"
-    return f"labels contradict the accuracy: it is off by {size} in {bias.rows:,} labelled answers"
+        return f"labels contradicted the {metric}: a fresh test has begun, {size} in {bias.rows:,} so far"
+    return f"labels contradict the {metric}: it is off by {size} in {bias.rows:,} labelled answers"
 
 
 def bias_sentence(bias: Bias) -> str:

@@ -146,7 +146,7 @@ class AlarmByLabels:
     def __str__(self) -> str:
         where = "below" if self.value < self.lower else "above" if self.value > self.upper else "within"
         return (
-            f"by {self.labels:,} labels the accuracy of the newest five windows is {self.value:.1%}, "
+            f"by {self.labels:,} labels {self.value:.1%} are right in the newest five windows, "
             f"{where} the {self.lower:.1%} to {self.upper:.1%} of the baseline"
         )
 

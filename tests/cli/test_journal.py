@@ -122,10 +122,12 @@ def test_where_labels_decide_it_tells_what_they_say_and_that_confidences_moved(
         [window(0, True), by(1, False, True), by(2, False, True), by(3, True, False), window(4, True)]
     )
     limits = "limits 0.9200 to 0.9800 around 0.9500"
-    sentence = "by 1,200 labels the accuracy of the newest five windows is"
     within, below = (
-        f"{sentence} {words} the 92.0% to 98.0% of the baseline"
-        for words in ("93.0%, within", "86.0%, below")
+        f"by 1,200 labels {share} the 92.0% to 98.0% of the baseline"
+        for share in (
+            "93.0% are right in the newest five windows, within",
+            "86.0% are right in the newest five windows, below",
+        )
     )
     assert messages(caplog) == [
         ("WARNING", f"Alarm raised: {WHAT.format(0)}; {limits}; broken: we1."),

@@ -123,7 +123,7 @@ def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None
     assert first.out_of_control
     assert (by_labels.labels, by_labels.confidences_moved) == (400, False)
     assert str(by_labels) == (
-        f"by 400 labels the accuracy of the newest five windows is {by_labels.value:.1%}, below the "
+        f"by 400 labels {by_labels.value:.1%} are right in the newest five windows, below the "
         "87.2% to 92.8% of the baseline"
     )
 

@@ -219,7 +219,7 @@ def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_re
         assert estimate_of(series) < 0.95
         assert series.recalibrations is not None
         assert series.recalibrations.held
-        assert "labels replaced another class for their id" in str(series.recalibrations.refused)
+        assert "labels replaced another label for their id" in str(series.recalibrations.refused)
         attacked.restart()
     attacked.feed(stream(2500, drift=0.0, start=1.8e9))
     (series,) = attacked.engine.view().series

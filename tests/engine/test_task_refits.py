@@ -254,7 +254,7 @@ def test_while_labels_replace_each_other_no_refit_begins() -> None:
     held.feed(records[len(records) // 2 :])
     view = held.engine.view().refits["t"]
     assert (view.number, view.held) == (begun, True)
-    assert "labels replaced another class for their id" in str(view.refused)
+    assert "labels replaced another label for their id" in str(view.refused)
     held.restart()
     assert held.engine.view().refits["t"].held
     allowed = Rig(task(**TASK, labels={"max_replaced": 1}), refit=cheap_refit)

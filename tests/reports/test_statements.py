@@ -166,7 +166,7 @@ def test_an_objective_that_the_model_never_met_is_not_called_a_change() -> None:
         ),
         ({"features": WATCHED.features}, "feature origin has other values than in the reference"),
         (
-            {"recalibrations": RecalibrationsView({}, "6 of 100 labels replaced another class", held=True)},
+            {"recalibrations": RecalibrationsView({}, "6 of 100 labels replaced another label", held=True)},
             "labels contradict each other, so no fit on labels begins",
         ),
         (
@@ -295,9 +295,9 @@ def test_features_that_drift_are_named() -> None:
 
 
 def test_labels_that_contradict_each_other_have_the_reason() -> None:
-    held = describe_held_labels("toxicity", "6 of 100 labels replaced another class")
+    held = describe_held_labels("toxicity", "6 of 100 labels replaced another label")
     assert held.fact == "labels contradict each other, so no fit on labels begins"
-    assert held.details == "6 of 100 labels replaced another class."
+    assert held.details == "6 of 100 labels replaced another label."
 
 
 def test_no_fact_has_the_name_of_a_rule_or_an_estimator() -> None:

@@ -110,6 +110,19 @@ class Columns:
                     ]
         return kinds
 
+    @property
+    def numbers(self) -> list[bool]:
+        """Whether each record has predicted numbers, and no field of classes."""
+        if absent(self.prediction) and absent(self.models):
+            return []
+        classes = zip(self.scores, self.confidence, strict=True)
+        predicted = zip(self.prediction, self.models, classes, strict=True)
+        return [
+            of_classes == (None, None)
+            and all(map(_is_number, [prediction] if models is None else models.values()))
+            for prediction, models, of_classes in predicted
+        ]
+
     def take_predictions_as_answers(self, rows: Bools) -> None:
         """Treat the records in a mask that have a prediction as answers, even if they also have a label.
 
@@ -171,6 +184,15 @@ def cleaned(labels: list[Any], no_label: Collection[str]) -> list[Any]:
     return [
         None if (isinstance(label, str) and label in none) or label != label else label for label in labels
     ]
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number, or the text of a number as in a CSV file."""
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not isinstance(value, bool)
 
 
 def absent(column: Sequence[Any]) -> bool:

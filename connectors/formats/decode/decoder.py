@@ -100,6 +100,7 @@ class Decoder:
         self._ignored = frozenset(KIND_FIELDS).difference(name for kind in kinds for name in kind.fields)
         self._names = (*names, "")  # index -1 is an unknown task
         self._numeric = np.array([*(layout.numeric for layout in self.layouts), False])  # -1 is no task
+        self._doubtful = len(self.layouts) > 1 and bool(self._numeric.any())
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
@@ -141,7 +142,8 @@ class Decoder:
         rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
-        task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.kinds)
+        shown = columns.kinds, columns.numbers if self._doubtful else ()
+        task = self._finder.find(columns.task, columns.model, columns.models, faults, *shown)
         columns.take_predictions_as_answers(self._numeric[task])
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: self._names[task[i]])
         usable = faults.good()

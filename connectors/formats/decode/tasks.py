@@ -1,7 +1,7 @@
 """Finds the task of a record.
 
-A record may name its task. Otherwise its task is the only configured task, or the only task that lists the
-record's model.
+A record may name its task. Otherwise its task is the only configured task, the only task of the kind that the
+record's fields show, or the only task that lists the record's model.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class TaskFinder:
         kinds = [layout.kind if TASK_KINDS[layout.kind].marks else "" for layout in layouts]
         self._only = {kind: i for i, kind in enumerate(kinds) if kinds.count(kind) == 1}
         self._of_model = {model: min(tasks) for model, tasks in owners.items() if len(tasks) == 1}
+        self._numeric = [i for i, layout in enumerate(layouts) if layout.numeric]
 
     def find(
         self,
@@ -43,6 +44,7 @@ class TaskFinder:
         models: Sequence[Mapping[str, object] | None],
         faults: Faults,
         kinds: Sequence[str] = (),
+        numbers: Sequence[bool] = (),
     ) -> Ints:
         """Return the index of each record's task in the layouts, (n,); -1 for a record with a fault.
 
@@ -56,6 +58,9 @@ class TaskFinder:
             The kind of task that the fields of each record show, or ``""``: see `Columns.kinds`. A record
             that names no task belongs to the only task of the kind that its fields show. With ``""``, it
             belongs to the only task of a kind without fields of its own.
+        numbers : sequence of bool
+            True for records with a predicted number and no field of classes: see `Columns.numbers`. Such a
+            record belongs to the only task whose models predict numbers, unless another task lists its model.
 
         Examples
         --------
@@ -75,10 +80,15 @@ class TaskFinder:
         index_of_row = np.full(len(tasks), -1, dtype=np.int64)
         for row, task in enumerate(tasks):
             if task is None:
-                only = self._only.get(kinds[row] if kinds else "")
-                index_of_row[row] = (
-                    self._without_name(row, model[row], models[row], faults) if only is None else only
-                )
+                kind = kinds[row] if kinds else ""
+                own = self._unnamed(kind, bool(numbers) and numbers[row], models[row] or [model[row]])
+                index_of_row[row] = own
+                if own < 0:
+                    message = (
+                        f"$.task: several tasks are configured ({listing(self._names)}) and the record names "
+                        "none; name one, or list the model under one task's models"
+                    )
+                    faults.add(row, RejectReason.NO_TASK, message)
             elif task in self._index:
                 index_of_row[row] = self._index[task]
             else:
@@ -87,16 +97,12 @@ class TaskFinder:
                 faults.add(row, RejectReason.UNKNOWN_TASK, message)
         return index_of_row
 
-    def _without_name(self, row: int, model: str | None, models: Iterable[str] | None, faults: Faults) -> int:
+    def _unnamed(self, kind: str, has_number: bool, models: Iterable[str | None]) -> int:
+        """Return the index of the task of a record that names none, or -1."""
         if len(self._names) == 1:
             return 0
-        named = list(models) if models else [model]
-        tasks = {self._of_model.get(name, -1) for name in named if name is not None}
-        if len(tasks) == 1 and -1 not in tasks:
-            return tasks.pop()
-        message = (
-            f"$.task: several tasks are configured ({listing(self._names)}) and the record names none; "
-            "name one, or list the model under one task's models"
-        )
-        faults.add(row, RejectReason.NO_TASK, message)
-        return -1
+        owners = {self._of_model.get(name, -1) for name in models if name is not None}
+        listed = owners.pop() if len(owners) == 1 else -1
+        if listed in self._numeric or (has_number and self._numeric):
+            return self._numeric[0] if listed < 0 and len(self._numeric) == 1 else listed
+        return self._only.get(kind, listed)

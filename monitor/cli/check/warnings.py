@@ -97,7 +97,7 @@ def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[st
 def judgement_warnings(task: Task) -> Iterator[str]:
     """Warn of charts and objectives that cannot work as intended."""
     if not charted_metrics(task):
-        yield "metrics: no metric has a chart; add accuracy"
+        yield f"metrics: no metric has a chart; add {task.share}"
     kind = task.chart.kind
     if kind in ("shewhart_p", "shewhart_np"):
         yield (
@@ -107,7 +107,7 @@ def judgement_warnings(task: Task) -> Iterator[str]:
     others = [metric for metric in charted_metrics(task) if metric not in SHARES]
     if CHARTS[kind].of_counts and others:
         keep = f"{', '.join(others)} {'keeps' if len(others) == 1 else 'keep'} shewhart"
-        yield f"chart.kind: {kind} is for shares of successes, so for accuracy only; {keep}"
+        yield f"chart.kind: {kind} is for shares of successes, so for {task.share} only; {keep}"
     for metric, bound in task.objective.bounds().items():
         if metric in CALIBRATION_ERRORS and not _calibrated(task):
             yield f"objective.{metric}: cannot be judged, because {metric} is unknown without a calibration"

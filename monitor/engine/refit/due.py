@@ -14,7 +14,7 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels replaced another class, otherwise None.
+    """Return a sentence if too many labels replaced another label, otherwise None.
 
     A label that replaces another class comes from senders that contradict each other. A fit on such labels
     would agree with the last sender. A wrong label is not detected if it is the only label for its id.
@@ -22,7 +22,7 @@ def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | No
     Parameters
     ----------
     replaced : (n,) bool
-        For each labelled row, whether its label replaced another class.
+        For each labelled row, whether its label replaced another label.
     max_share : float
         The allowed share of such rows, 0 to 1. Up to four rows are always allowed.
 
@@ -31,13 +31,13 @@ def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | No
     >>> too_many_replaced(np.arange(100) < 5, 0.05) is None
     True
     >>> too_many_replaced(np.arange(100) < 6, 0.05)
-    '6 of 100 labels replaced another class for their id, labels.max_replaced allows 5 %; find who sends them'
+    '6 of 100 labels replaced another label for their id, labels.max_replaced allows 5 %; find who sends them'
     """
     count = int(replaced.sum())
     if count < _FEWEST_REPLACED or count <= max_share * len(replaced):
         return None
     return (
-        f"{count} of {len(replaced)} labels replaced another class for their id, labels.max_replaced allows "
+        f"{count} of {len(replaced)} labels replaced another label for their id, labels.max_replaced allows "
         f"{100 * max_share:g} %; find who sends them"
     )
 
@@ -104,7 +104,7 @@ class RecalibrationSchedule:
     refused : str or None
         The reason why the last fit could not be made or used; otherwise None.
     held : bool
-        Whether `refused` says that too many labels replaced another class.
+        Whether `refused` says that too many labels replaced another label.
 
     Raises
     ------
@@ -157,7 +157,7 @@ class RecalibrationSchedule:
         why : str
             The reason, a sentence.
         held : bool
-            Whether the reason is that too many labels replaced another class.
+            Whether the reason is that too many labels replaced another label.
         """
         self.due, self._labels, self.refused, self.held = False, 0, why, held
 

@@ -261,7 +261,7 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
     if one.broken_features:
         yield "bad", features.sentence(one.broken_features)
     if one.trust is not None and one.contradicted:
-        yield "bad", sentence(one.trust)
+        yield "bad", sentence(one.trust, one.share)
     if one.trust is not None and one.trust.confidences is not None:
         yield "soft", bias_sentence(one.trust.confidences)
     if one.certain:

@@ -257,7 +257,7 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "labels": MetricFamily(
         "counter",
-        "Labels that no longer wait, by outcome. A conflicting label replaced another class for its "
+        "Labels that no longer wait, by outcome. A conflicting label replaced another label for its "
         "id; an ambiguous one names a request of several rows.",
         per_series=False,
     ),

@@ -120,6 +120,51 @@ def test_beside_a_task_of_confidences_each_reads_a_label_with_a_prediction_as_it
     assert (chunk.answers, chunk.labels_received) == (1, 1)
 
 
+CLASSES = TaskLayout("digits", ("0", "1"), models=("ocr",))
+"""A task of classes beside the task of numbers, which lists a model."""
+
+
+@pytest.mark.parametrize(
+    ("record", "task"),
+    [
+        ({"model": "gbm", "prediction": 12.5}, "delay"),
+        ({"model": "gbm", "prediction": 12.5, "label": 14}, "delay"),
+        ({"model": "gbm", "prediction": "12.5"}, "delay"),
+        ({"models": {"gbm": 3.5, "net": 4}}, "delay"),
+        ({"model": "gbm", "prediction": 3, "sigma": 2.0}, "delay"),
+        ({"model": "gbm", "scores": [0.3, 0.7], "prediction": 1}, "digits"),
+        ({"models": {"gbm": [0.3, 0.7]}}, "digits"),
+        ({"model": "ocr", "prediction": 1, "label": 1}, "digits"),
+        ({"model": "gbm", "prediction": True, "label": "1"}, "digits"),
+        ({"label": "1"}, "digits"),
+    ],
+)
+def test_a_record_that_names_no_task_belongs_to_the_task_of_its_fields(
+    record: dict[str, Any], task: str
+) -> None:
+    chunk = decoded({"id": "a"} | record, layouts=(CLASSES, DELAY))
+    assert {each.task for each in (*chunk.batches, *chunk.labels)} == {task}, chunk.rejects
+
+
+def test_a_model_that_a_task_of_numbers_lists_belongs_to_it() -> None:
+    delay = TaskLayout("delay", (), models=("gbm",), kind="regression", numeric=True)
+    chunk = decoded({"id": "a", "model": "gbm", "label": 4}, layouts=(CLASSES, delay))
+    assert [labels.task for labels in chunk.labels] == ["delay"]
+
+
+def test_a_number_for_one_of_several_tasks_of_numbers_needs_the_task_or_a_listed_model() -> None:
+    price = TaskLayout("price", (), models=("net",), kind="regression", numeric=True)
+    rows = (MODEL | {"prediction": 3.5}, MODEL | {"model": "net", "prediction": 3.5})
+    chunk = decoded(*rows, layouts=(CLASSES, DELAY, price))
+    assert [batch.task for batch in chunk.batches] == ["price"]
+    [reject] = chunk.rejects
+    assert (reject.reason, reject.message) == (
+        RejectReason.NO_TASK,
+        "$.task: several tasks are configured (digits, delay, price) and the record names none; name one, or "
+        "list the model under one task's models",
+    )
+
+
 def test_a_table_has_a_column_for_each_field() -> None:
     columns: dict[str, list[object]] = {
         "id": ["a", "b"],

@@ -108,7 +108,7 @@ def near(rows: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[flo
 
 
 def replaced_labels(records: list[Record]) -> int:
-    """Return requests with a label and an answer, of which a label replaced another class."""
+    """Return requests with a label and an answer, of which a label replaced another label."""
     classes: dict[str, set[str]] = {}
     for record in records:
         if "label" in record:

@@ -136,7 +136,7 @@ def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
 
 def test_what_labels_decide_stands_beside_the_limits() -> None:
     [chart] = MODEL.charts
-    sentence = "by 1,200 labels the accuracy of the newest five windows is 90.0%, below the "
+    sentence = "by 1,200 labels 90.0% are right in the newest five windows, below the "
     sentence += "92.0% to 96.0% of the baseline"
     below = dataclasses.replace(
         chart,

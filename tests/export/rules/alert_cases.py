@@ -184,7 +184,7 @@ CASES = [
         "BlindsightEstimateUntrusted",
         "warning",
         WHO,
-        "Do not rely on the estimates. It is 5.2 points lower than the scores say. Use the values by labels "
+        "Do not rely on the estimates. It is 5.2 points lower than estimated. Use the values by labels "
         "meanwhile, and check whether the meaning of the labels has changed.",
         {
             f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 0),
@@ -198,7 +198,7 @@ CASES = [
         "BlindsightEstimateUntrusted",
         "warning",
         {**WHO, "group": "region=eu"},
-        "Do not rely on the estimates. It is 5.2 points lower than the scores say. Use the values by labels "
+        "Do not rely on the estimates. It is 5.2 points lower than estimated. Use the values by labels "
         "meanwhile, and check whether the meaning of the labels has changed.",
         {
             f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 1),
@@ -244,8 +244,8 @@ CASES = [
         "BlindsightLabelsConflict",
         "warning",
         {"task": "toxicity", "model": "erm"},
-        "More of the newest labels than labels.max_replaced allows replaced another class for their id. The "
-        "fit before stays in use. Check who sends other classes for answers that have a label.",
+        "More of the newest labels than labels.max_replaced allows replaced another label for their id. The "
+        "fit before stays in use. Check who sends other labels for answers that have one.",
         {f"blindsight_recalibration_held{{{MODEL}}}": gauge(0, 1)},
         *(60, 31, 25, 32, 40, 50),
         summary="toxicity/erm: labels contradict each other, so no fit on labels begins",
@@ -254,8 +254,8 @@ CASES = [
         "BlindsightLabelsConflict",
         "warning",
         {"task": "toxicity"},
-        "More of the newest labels than labels.max_replaced allows replaced another class for their id. The "
-        "fit before stays in use. Check who sends other classes for answers that have a label.",
+        "More of the newest labels than labels.max_replaced allows replaced another label for their id. The "
+        "fit before stays in use. Check who sends other labels for answers that have one.",
         {f"blindsight_refit_held{{{LABELS}}}": gauge(0, 1)},
         *(60, 31, 25, 32, 40, 50),
         summary="toxicity: labels contradict each other, so no fit on labels begins",
