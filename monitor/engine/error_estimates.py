@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from monitor.base.names import DOUBLY_ROBUST
 from monitor.base.records import Floats
 from monitor.base.results import Reason, Unknown
 from monitor.config.task import Task
+from monitor.engine.labels.error_trust import ExpectedError
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
 from monitor.stats.regression.losses import MOST_UNUSABLE, LossReference, MeanLoss
-from monitor.stats.regression.metrics import FUNCTIONS, metric_of_mean
+from monitor.stats.regression.metrics import CAPPED, FUNCTIONS, metric_of_mean
 
 
 class ErrorEstimator:
@@ -32,6 +35,7 @@ class ErrorEstimator:
     def __init__(self, task: Task, reference: Reference | None, group: str) -> None:
         self._task, self._reference, self._group = task, reference, group
         self._losses: LossReference | Unknown | None = None
+        self._cap: float | None = None
 
     def learn(self) -> bool:
         """Fit the errors of the reference in advance; return False if there is nothing to fit."""
@@ -40,7 +44,13 @@ class ErrorEstimator:
         return isinstance(self._known(), LossReference)
 
     def estimates(self, features: Floats) -> tuple[MetricEstimate, ...]:
-        """Return the estimates of a closed window; empty if the task has no such metrics.
+        """Return the estimates of `measured`."""
+        return self.measured(features)[0]
+
+    def measured(self, features: Floats) -> tuple[tuple[MetricEstimate, ...], ExpectedError | None]:
+        """Return the estimates of a closed window, and what the test of trust expects of its labels.
+
+        They are empty and None if the task has no such metrics.
 
         Parameters
         ----------
@@ -49,7 +59,7 @@ class ErrorEstimator:
         """
         units = self._task.error_units
         if not units:
-            return ()
+            return (), None
         known = self._known()
         has_column = features.shape[1] == len(self._task.features) + 1
         # Older versions did not store predictions, which no row of this version lacks.
@@ -57,16 +67,25 @@ class ErrorEstimator:
             known = Unknown(Reason.OLDER_WINDOW)
         means: dict[str, MeanLoss | Unknown]
         if isinstance(known, Unknown):
-            means = dict.fromkeys(units, known)
+            means = dict.fromkeys((*units, CAPPED), known)
         else:
             functions = {metric: FUNCTIONS[metric] for metric in units if metric in FUNCTIONS}
             means = known.estimate(features, functions)
             means.setdefault("coverage", Unknown(Reason.NO_INTERVALS))  # of a reference that states none
         level = self._task.level
-        return tuple(
+        estimates = tuple(
             MetricEstimate(metric, DOUBLY_ROBUST, metric_of_mean(metric, means[metric], level), unit=unit)
             for metric, unit in units.items()
         )
+        return estimates, self._expected(means[CAPPED])
+
+    def _expected(self, capped: MeanLoss | Unknown) -> ExpectedError | None:
+        if isinstance(capped, Unknown) or self._reference is None:
+            return None
+        if self._cap is None:
+            self._cap = self._reference.error_cap(self._group)
+        deviation = math.sqrt(max(capped.variance - capped.chance, 0.0))
+        return ExpectedError(capped.value, deviation, self._cap) if self._cap > 0.0 else None
 
     def _known(self) -> LossReference | Unknown:
         if self._losses is None:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.engine.calibration import ActiveCalibration
-from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled
+from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled, newest_of
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
+from monitor.engine.labels.error_trust import ErrorTest, ErrorTestState, ExpectedError, compare_errors
 from monitor.engine.labels.trust import TrustState, TrustTest, add_together, epsilon_of
 from monitor.engine.reference import Reference
 from monitor.reports.trust import Trust
@@ -39,6 +40,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
     errors: ClassErrorsState = ClassErrorsState()
+    number_errors: ErrorTestState | None = None
 
     def restarted(self, window: int) -> ChecksState:
         """Return the state with all checks restarted at this window, and with an empty correction."""
@@ -49,6 +51,7 @@ class ChecksState(msgspec.Struct, frozen=True):
             self.prediction.restarted(window),
             curve=self.curve.restarted(window),
             errors=ClassErrorsState(window),
+            number_errors=self.number_errors and self.number_errors.restarted(window),
         )
 
 
@@ -82,10 +85,17 @@ class LabelChecks:
         Whether a metric needs the errors of each predicted class.
     state : ChecksState, optional
         A snapshot of the checks or of the whole series.
+    errors_kept : int
+        The number of newest windows whose estimated errors are tested; 0 if there are none.
     """
 
     def __init__(
-        self, level: float, correction: Correcting, by_class: bool, state: ChecksState | None = None
+        self,
+        level: float,
+        correction: Correcting,
+        by_class: bool,
+        state: ChecksState | None = None,
+        errors_kept: int = 0,
     ) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level, state.audit)
@@ -99,6 +109,8 @@ class LabelChecks:
         self.errors = ClassErrors(state.errors)
         """The errors of the labelled rows by window and predicted class."""
         self._has_no_tolerance = state.trust.epsilon is msgspec.UNSET
+        self.number_errors = ErrorTest(errors_kept, level, state.number_errors) if errors_kept else None
+        """The test of the estimated errors of predicted numbers; None if there are no such estimates."""
 
     @property
     def trusted(self) -> bool:
@@ -231,6 +243,8 @@ class LabelChecks:
         self.audit.restart(window)
         self.test.restart(window)
         self.prediction.restart(window)
+        if self.number_errors is not None:
+            self.number_errors.test.restart(window)
         self.correction.restart()
         self.errors.restart(window)
         self.curve.restart(window)
@@ -270,6 +284,14 @@ class LabelChecks:
             return trust
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
+    def close_errors(self, window: int, expected: ExpectedError | None) -> Trust | None:
+        """Test the estimated errors of a window that closes: see `ErrorTest.close`."""
+        return None if self.number_errors is None else self.number_errors.close(window, expected)
+
+    def trust_in_errors(self) -> Trust | None:
+        """Return the result of the test of estimated errors; None before the first labelled row."""
+        return None if self.number_errors is None else self.number_errors.trust()
+
     def lost_trust(self) -> Trust | None:
         """Return the results of both tests if labels contradict the predictions, otherwise None."""
         return None if self.trusted else self.trust()
@@ -284,6 +306,7 @@ class LabelChecks:
             self.correction.snapshot(),
             self._curve.snapshot(),
             self.errors.snapshot(),
+            None if self.number_errors is None else self.number_errors.snapshot(),
         )
 
     def _prediction_state(self) -> TrustState:
@@ -340,7 +363,7 @@ class FirstLabels:
 
 
 def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
-    """Run the two tests of several series on their newly labelled rows, in one vectorised call.
+    """Run the tests of several series on their newly labelled rows, in one vectorised call.
 
     Parameters
     ----------
@@ -361,6 +384,10 @@ def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     _test_predictions(checks, of, window, matches.block[first], confidence, right)
+    tests = [each.number_errors for each in checks if each.number_errors is not None]
+    if tests and len(of):
+        sizes = np.abs(matches.error[newest_of(matches)[first]])
+        compare_errors(tests, of, window, sizes, matches.weight[first])
     for piece in _pieces(of) if audited else ():
         checks[of[piece.start]].keep_for_later(window[piece], confidence[piece], right[piece])
     return cost

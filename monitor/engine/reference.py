@@ -83,6 +83,10 @@ class Reference:
         """
         return Unknown(Reason.NOT_DEFINED)
 
+    def error_cap(self, group: str = "") -> float:
+        """Return the absolute error that 99.5 % of a model's or a group's rows do not exceed; here 0."""
+        return 0.0
+
     def calibration(self, method: str) -> Calibration:
         """Return the calibration that a method fits on the reference.
 

@@ -25,8 +25,8 @@ from monitor.engine.labels.matching import is_inside, right_or_wrong
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.task import TaskEngine, TaskState
 from monitor.engine.task_logic import TaskOutput, TaskSettings
-from monitor.stats.regression.losses import FEWEST_ROWS, LossReference
-from monitor.stats.regression.metrics import DEFAULT_METRICS, losses_of
+from monitor.stats.regression.losses import FEWEST_ROWS, LossReference, RowLosses
+from monitor.stats.regression.metrics import CAPPED, DEFAULT_METRICS, losses_of
 from monitor.stats.regression.tolerance import (
     FEWEST_ERRORS,
     ErrorSpread,
@@ -37,6 +37,8 @@ from monitor.stats.regression.tolerance import (
 
 LARGEST_IN_REFERENCE = 1e50
 """The largest size of a number in a reference: the sixth power of an error, a third cumulant, is finite."""
+
+_CAPPED_SHARE = 0.995
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +254,7 @@ class NumberReference(Reference):
         result is computed once. With the metric `coverage`, rows without quantiles are left out; if too few
         are left, the result lacks this loss instead.
         """
-        rows = self.groups.get(group, np.zeros(0, dtype=np.int64)) if group else np.arange(len(self.labels))
+        rows = self._rows_of(group)
         columns = np.column_stack((self.features[rows], self.numbers[rows, 0]))
         if np.isfinite(columns).all(axis=1).sum() < FEWEST_ROWS:
             return Unknown(Reason.REFERENCE_TOO_SHORT)
@@ -262,13 +264,22 @@ class NumberReference(Reference):
         if (np.isfinite(columns).all(axis=1) & np.isfinite(inside)).sum() < FEWEST_ROWS:
             metrics = [metric for metric in metrics if metric != "coverage"]
         losses = losses_of(errors, metrics, truths, inside)
-        if not losses:
-            return Unknown(Reason.NO_INTERVALS)
+        losses[CAPPED] = RowLosses(np.minimum(np.abs(errors), self.error_cap(group)), 1)
         kinds: tuple[FeatureKind, ...] = (*features.values(), "number")
         return self._once(
             f"losses {group} {' '.join(losses)}",
             lambda: LossReference.from_rows(columns, kinds, errors, losses),
         )
+
+    def error_cap(self, group: str = "") -> float:
+        """Return the absolute error that 99.5 % of a model's or a group's rows do not exceed."""
+        predictions, truths = self.numbers[self._rows_of(group), :2].T
+        return float(np.quantile(np.abs(predictions - truths), _CAPPED_SHARE, method="inverted_cdf"))
+
+    def _rows_of(self, group: str) -> Ints:
+        if not group:
+            return np.arange(len(self.labels))
+        return self.groups.get(group, np.zeros(0, dtype=np.int64))
 
 
 def references_of_numbers(batch: Batch, task: Regression) -> dict[str, Reference]:

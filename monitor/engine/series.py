@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -203,7 +203,8 @@ class Series:
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
         by_class = any(metric in CLASSIFICATION_METRICS[1:] for metric in task.metrics)
-        self.checks = LabelChecks(task.level, correction, by_class, state)
+        errors_kept = settings.windows_tallied if task.error_units else 0
+        self.checks = LabelChecks(task.level, correction, by_class, state, errors_kept)
         former = state.former[0] if isinstance(state.former, tuple) else state.former
         self._former = None if former is None else calibration_from_snapshot(former)
         self.duplicates = state.duplicates
@@ -504,7 +505,7 @@ class Series:
         features = None
         if self._features is not None:
             features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
-        errors = self._errors.estimates(window.features)
+        errors, expected = self._errors.measured(window.features)
         judged = self._judge.judge(
             self._comparisons.judged(evaluation), window, rows, self.checks.correction, features, errors
         )
@@ -519,7 +520,11 @@ class Series:
         doubts = trust, broken
         if is_newest and not self.settings.group:
             self._output.show_rows(evaluation, window.predicted)
-        return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts, errors)
+        report = self._output.report(
+            window, evaluation, comparisons, judged, self.active.view, doubts, errors
+        )
+        lost = self.checks.close_errors(window.number, expected)
+        return report if lost is None else replace(report, trust_in_errors=lost)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
         """Add a window to the correction.
@@ -621,6 +626,7 @@ class Series:
             correct=self.tally.correct,
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
+            trust_in_errors=self.checks.trust_in_errors(),
             alarmed_since=self._judge.alarmed_since,
             attributions=tuple(self._judge.attributions.values()),
             classes=self._output.classes,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from monitor.base.registry import SHARES, metric_words
+
+ERRORS_TESTED = "mae"
+"""The metric of errors that labels test; the others rest on the same estimates."""
 
 _DECIMALS = 6
 
@@ -56,6 +60,9 @@ class Trust:
     confidences : Bias or None
         Bias of the confidences, if it is significantly larger than the calibration's error; otherwise None.
         The accuracy that is corrected by labels may still be right.
+    predicted : float or None
+        For estimated errors: the predicted mean absolute error of the rows of `bias`, whose numbers then have
+        the unit of the target. None otherwise.
     """
 
     trusted: bool
@@ -64,6 +71,11 @@ class Trust:
     bias: Bias | None = None
     on_probation: bool = False
     confidences: Bias | None = None
+    predicted: float | None = None
+
+
+def _rounded(x: float) -> float:
+    return round(x, _DECIMALS) + 0.0
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,17 +99,21 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
     upper: float | None = None
     level: float | None = None
     rows: int | None = None
+    predicted: float | None = None
 
     @classmethod
-    def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry of the JSON line for a metric whose test of trust has rejected the estimate."""
+    def from_trust(cls, metric: str, trust: Trust, rounded: Callable[[float], float] = _rounded) -> TrustLine:
+        """Return the entry of the JSON line for a metric whose test of trust has rejected the estimate.
+
+        `rounded` rounds the numbers that have the unit of the metric.
+        """
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
             return cls(*head)
-        numbers = bias.value, bias.lower, bias.upper, bias.level
-        value, lower, upper, level = (round(x, _DECIMALS) + 0.0 for x in numbers)
-        return cls(*head, value, lower, upper, level, bias.rows)
+        value, lower, upper = (rounded(x) for x in (bias.value, bias.lower, bias.upper))
+        predicted = None if trust.predicted is None else rounded(trust.predicted)
+        return cls(*head, value, lower, upper, _rounded(bias.level), bias.rows, predicted)
 
     def read(self) -> Trust:
         """Return the result of the test of trust that this entry describes.
@@ -110,7 +126,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
             value, lower, upper, level = (math.nan if x is None else x for x in ends)
             bias = Bias(value, lower, upper, level, self.rows)
         evidence = math.inf if self.evidence is None else self.evidence
-        return Trust(False, evidence, self.labels, bias, self.on_probation)
+        return Trust(False, evidence, self.labels, bias, self.on_probation, predicted=self.predicted)
 
 
 def sentence(trust: Trust, share: str = SHARES[0]) -> str:

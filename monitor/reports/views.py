@@ -169,6 +169,8 @@ class SeriesView:
         than 30 rows, and for groups.
     trust : Trust or None
         The result of the test of trust (whether labels contradict the accuracy). None before the first label.
+    trust_in_errors : Trust or None
+        The same for the metrics of errors in `values`; None if predictions are no numbers.
     alarmed_since : mapping of str to float or None
         For each metric whose alarm is on: the end of the window that raised the alarm, seconds since the
         epoch. None if an older version raised the alarm, because it stored no time.
@@ -245,6 +247,7 @@ class SeriesView:
     shared_seconds: float = 0.0
     seasons: tuple[SeasonView, ...] = ()
     values: tuple[MetricEstimate, ...] = ()
+    trust_in_errors: Trust | None = None
 
     @property
     def contradicted(self) -> bool:

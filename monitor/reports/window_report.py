@@ -21,7 +21,7 @@ from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
 from monitor.reports.features import BrokenFeature
-from monitor.reports.trust import Trust, TrustLine
+from monitor.reports.trust import ERRORS_TESTED, Trust, TrustLine
 from monitor.reports.views import (
     AlarmByLabels,
     CalibrationView,
@@ -88,6 +88,8 @@ class WindowReport:
     trust : Trust or None
         The result of the test of trust, if labels contradicted the accuracy when the window closed; otherwise
         None.
+    trust_in_errors : Trust or None
+        The same for the metrics of errors in `values`.
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
@@ -126,6 +128,7 @@ class WindowReport:
     attributions: tuple[Attribution, ...] = ()
     broken_features: tuple[BrokenFeature, ...] = ()
     values: tuple[MetricEstimate, ...] = ()
+    trust_in_errors: Trust | None = None
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -460,7 +463,14 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             objectives=tuple(map(ObjectiveLine.from_view, report.objectives)),
             positions=report.positions,
             rebaselined=tuple(report.rebaselined),
-            untrusted=() if report.trust is None else (TrustLine.from_trust(report.share, report.trust),),
+            untrusted=tuple(
+                TrustLine.from_trust(metric, trust, rounding)
+                for metric, trust, rounding in (
+                    (report.share, report.trust, rounded),
+                    (ERRORS_TESTED, report.trust_in_errors, significant),
+                )
+                if trust is not None
+            ),
             broken_features=report.broken_features,
             attributions=report.attributions,
         )
@@ -500,7 +510,10 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             objectives=tuple(objective.read() for objective in self.objectives),
             positions=self.positions,
             rebaselined=self.rebaselined,
-            trust=self.untrusted[0].read() if self.untrusted else None,
+            trust=next((each.read() for each in self.untrusted if each.metric != ERRORS_TESTED), None),
+            trust_in_errors=next(
+                (each.read() for each in self.untrusted if each.metric == ERRORS_TESTED), None
+            ),
             attributions=self.attributions,
             broken_features=self.broken_features,
             values=tuple(e.read() for e in self.values),

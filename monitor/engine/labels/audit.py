@@ -217,3 +217,13 @@ def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
     labelled = np.add.reduceat(matches.labelled, places) > 0
     right = np.add.reduceat(matches.correct, places) > 0
     return places[labelled], right[labelled]
+
+
+def newest_of(matches: Matches) -> Ints:
+    """Return for each row the index of the last row with the same series and sequence, (n,).
+
+    The parameter is as in `first_labelled`.
+    """
+    other = (np.diff(matches.sequence) != 0) | (np.diff(matches.series) != 0)
+    ends = np.flatnonzero(np.append(other, True))
+    return np.repeat(ends, np.diff(ends, prepend=-1))

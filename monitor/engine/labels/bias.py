@@ -17,7 +17,7 @@ _NEAR_ENOUGH = 1e-10  # logits
 _NEAREST = 1e-6  # isotonic curves give confidences of exactly 0 and 1, which no shift would move
 
 
-def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> Bias:
+def bias(confidence: Floats, right: NDArray[np.bool_] | Floats, level: float = 0.95) -> Bias:
     """Return the rows' accuracy minus their mean confidence, with an interval.
 
     The interval assumes that all confidences are wrong by the same shift of b logits. Then an answer of
@@ -33,8 +33,8 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
     ----------
     confidence : (n,) float64
         The confidence of each answer, 0 to 1; one row or more.
-    right : (n,) bool
-        Whether each answer is right by its label.
+    right : (n,) bool or float64
+        Whether each answer is right by its label. For outcomes between 0 and 1, the interval is too wide.
     level : float
         The level of the interval, above 0 and below 1.
 

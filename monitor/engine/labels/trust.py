@@ -69,6 +69,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -90,6 +91,9 @@ PLANNED_LABELS = 2500
 
 ROWS_KEPT = 1000
 """The number of newest rows kept to measure the bias: ±1.9 points at an accuracy of 90 %, 9 kB of state."""
+
+Outcomes = NDArray[np.bool_] | Floats
+"""Whether each answer is right; or outcomes between 0 and 1, whose expected values are tested."""
 
 _STAKES = (0.1, 0.2, 0.3, 0.2, 0.05, 0.05, 0.05, 0.05)  # on shifts downwards, then upwards
 _SHARE_AT_ONCE = 0.8
@@ -165,7 +169,7 @@ class TrustState(msgspec.Struct, frozen=True):
     beyond: float | None = None
     regained: float | None = None
     confidence: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
-    right: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    right: NDArray[Any] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     whole_shift: float | None = msgspec.field(default=None, name="found")
 
     def shift_beyond(self) -> float | None:
@@ -266,7 +270,7 @@ class TrustTest:
         """The evidence E against the estimate after the last row; trust is lost if it becomes too large."""
         return float(self._evidence(self._bets[None], self._seen)[0])
 
-    def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> bool:
+    def add(self, window: Ints, confidence: Floats, right: Outcomes) -> bool:
         """Add rows that have just got their first labels, in the order of these labels.
 
         Parameters
@@ -275,8 +279,9 @@ class TrustTest:
             The number of each row's window. Rows of windows before the last restart are ignored.
         confidence : (n,) float64
             The probability c of each row; NaN if it is unknown. Rows with NaN are ignored.
-        right : (n,) bool
-            Whether the answer is right by its label.
+        right : (n,) bool or float64
+            Whether the answer is right by its label; or an outcome between 0 and 1, whose expected value is
+            `confidence`.
 
         Returns
         -------
@@ -373,7 +378,7 @@ class TrustTest:
             right=self._right.copy(),
         )
 
-    def _advance(self, confidence: Floats, right: NDArray[np.bool_]) -> int:
+    def _advance(self, confidence: Floats, right: Outcomes) -> int:
         """Add rows up to the first that changes whether the estimate is trusted; return their number."""
         path = self._bets_along(confidence, right)
         alarmed = self._evidence(path, self._seen + 1 + np.arange(len(path))) >= ALARM
@@ -394,7 +399,7 @@ class TrustTest:
                 self._beyond = self._regained = None
         return used
 
-    def _record(self, bets: Floats, confidence: Floats, right: NDArray[np.bool_]) -> None:
+    def _record(self, bets: Floats, confidence: Floats, right: Outcomes) -> None:
         """Record tested rows, and the bets after the last of them."""
         self._last = None
         self._seen += len(right)
@@ -420,7 +425,7 @@ class TrustTest:
             self._odds = self._epsilon, *_odds(self._shifts())
         return self._odds[1:]
 
-    def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
+    def _bets_along(self, confidence: Floats, right: Outcomes) -> Floats:
         """Return the bets A after each row, (n, 8).
 
         They are computed row by row, so that the division of rows into calls changes nothing.
@@ -447,7 +452,7 @@ class TrustTest:
             total = total + stake * bets[:, column]
         return total
 
-    def since_change(self) -> tuple[Floats, NDArray[np.bool_]]:
+    def since_change(self) -> tuple[Floats, Outcomes]:
         """Return the stored rows since the estimated change point: confidences, and whether they were right.
 
         The change point is the row at which the accuracy probably began to differ from the estimate: a bet on
@@ -460,7 +465,7 @@ class TrustTest:
 
 
 def add_together(
-    tests: Sequence[TrustTest], of: Ints, window: Ints, confidence: Floats, right: NDArray[np.bool_]
+    tests: Sequence[TrustTest], of: Ints, window: Ints, confidence: Floats, right: Outcomes
 ) -> list[int]:
     """Add rows to many tests in one vectorised call.
 
@@ -516,7 +521,7 @@ def _bets_of_all(
     counts: Ints,
     seen: Ints,
     confidence: Floats,
-    right: NDArray[np.bool_],
+    right: Outcomes,
 ) -> Floats:
     """Return the bets after each row, (n, 8), as `TrustTest._bets_along` does for one test.
 
@@ -553,7 +558,7 @@ def _bets_of_all(
     return path
 
 
-def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:
+def ratio(confidence: Floats, right: Outcomes, low: float, high: float) -> Floats:
     """Return the likelihood of each outcome at the shift `high` over its likelihood at the shift `low`.
 
     A shift does not move a confidence of exactly 0 or 1. The computation uses odds, so such a confidence
@@ -587,13 +592,15 @@ def _odds(shifts: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
     return np.array([math.exp(low) for low, _ in shifts]), np.array([math.exp(high) for _, high in shifts])
 
 
-def _ratios(confidence: Floats, right: NDArray[np.bool_], below: Floats, above: Floats) -> Floats:
+def _ratios(confidence: Floats, right: Outcomes, below: Floats, above: Floats) -> Floats:
     """Return the `ratio` of several pairs of shifts, (n, pairs), from their `_odds`.
 
-    The odds may differ by row.
+    The odds may differ by row. An outcome between 0 and 1 has the ratio between those of 0 and 1.
     """
     sure, missed = confidence[:, None], 1.0 - confidence[:, None]
     wrong = (sure * below + missed) / (sure * above + missed)
+    if right.dtype != np.bool_:
+        return wrong * (1.0 + right[:, None] * (above / below - 1.0))
     ratios: Floats = np.where(right[:, None], wrong * (above / below), wrong)
     return ratios
 

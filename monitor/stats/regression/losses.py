@@ -129,6 +129,8 @@ class MeanLoss:
         The number of the window's rows.
     least : float
         The smallest possible mean, 0 for a loss without sign. The interval does not go below it.
+    chance : float
+        The part of the variance that is the chance of the window's own rows.
 
     Examples
     --------
@@ -142,6 +144,7 @@ class MeanLoss:
     third: float
     n: int
     least: float = -math.inf
+    chance: float = 0.0
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central quantiles of the window's mean loss; the level is above 0 and below 1."""
@@ -329,7 +332,9 @@ class LossReference:
         variance += _between(residuals, n)
         third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
         return undefined | {
-            name: MeanLoss(known.value[k], float(variance[k]), float(third[k]), n, least)
+            name: MeanLoss(
+                known.value[k], float(variance[k]), float(third[k]), n, least, float(own[k]) / n
+            )
             for k, (name, least) in enumerate(zip(known.names, known.least, strict=True))
         }
 
