@@ -184,6 +184,7 @@ SCHEMA = pyarrow.schema(
             upper=_REAL,
             level=_REAL,
             rows=_WHOLE,
+            predicted=_REAL,
         ),
         "broken_features": _list_of(feature=_TEXTS, fault=_TEXTS, ratio=_REAL, expected=_REAL),
         "attributions": _list_of(

@@ -11,14 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST
 from monitor.base.records import Chunk, Reject
 from monitor.base.results import Estimate
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports import features
 from monitor.reports.attribution import sentence as said_where
-from monitor.reports.trust import sentence
+from monitor.reports.statements import error_sentence, in_unit
+from monitor.reports.trust import ERRORS_TESTED, sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
 from monitor.reports.window_report import WindowReport, rfc3339
 
@@ -80,6 +82,8 @@ class Journal:
                     self._standing[*series, objective.metric] = objective.state
             if one.contradicted:
                 self._untrusted.add((*series, one.share))
+            if one.lost_trust_in_errors is not None:
+                self._untrusted.add((*series, ERRORS_TESTED))
             self._broken[series] = {(each.feature, each.fault) for each in one.broken_features}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
@@ -144,17 +148,19 @@ class Journal:
         )
 
     def _trust(self, report: WindowReport) -> None:
-        place = (report.task, report.model, report.group, report.share)
-        if (report.trust is None) == (place not in self._untrusted):
-            return
-        if report.trust is None:
-            self._untrusted.discard(place)
-            log.info("Trusted again: %s.", _what(report, report.share))
-        else:
-            self._untrusted.add(place)
-            log.warning(
-                "Not trusted: %s; %s.", _what(report, report.share), sentence(report.trust, report.share)
-            )
+        for metric, lost, words in (
+            (report.share, report.trust, partial(sentence, share=report.share)),
+            (ERRORS_TESTED, report.trust_in_errors, partial(error_sentence, report)),
+        ):
+            place = (report.task, report.model, report.group, metric)
+            if (lost is None) == (place not in self._untrusted):
+                continue
+            if lost is None:
+                self._untrusted.discard(place)
+                log.info("Trusted again: %s.", _what(report, metric))
+            else:
+                self._untrusted.add(place)
+                log.warning("Not trusted: %s; %s.", _what(report, metric), words(lost))
 
     def _features(self, report: WindowReport) -> None:
         place = report.task, report.model, report.group
@@ -221,6 +227,9 @@ def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE
     for each in report.estimates:
         if (each.metric, each.estimator) == (metric, estimator) and isinstance(each.result, Estimate):
             value = f"{each.result.value:.4f} ({each.result.lower:.4f} to {each.result.upper:.4f})"
+    for each in report.values:
+        if (each.metric, each.estimator) == (metric, DOUBLY_ROBUST) and isinstance(each.result, Estimate):
+            value = in_unit(each.result, each.unit or "")
     return f"{_which(report, metric)}: {value}"
 
 

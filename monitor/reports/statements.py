@@ -13,7 +13,7 @@ from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
 from monitor.reports.shared import SharedView
-from monitor.reports.trust import Bias, Trust
+from monitor.reports.trust import ERRORS_TESTED, Bias, Trust
 from monitor.reports.views import (
     ChartView,
     MetricEstimate,
@@ -22,7 +22,7 @@ from monitor.reports.views import (
     SeriesState,
     SeriesView,
 )
-from monitor.reports.window_report import finite, rfc3339
+from monitor.reports.window_report import WindowReport, finite, rfc3339
 from monitor.reports.window_view import leading_estimate
 
 _View = TypeVar("_View", ChartView, ObjectiveView)
@@ -176,6 +176,12 @@ def describe_distrust(one: SeriesView) -> Statement:
     return Statement(subject(one), fact, _text(_labels(one, one.share)), check)
 
 
+def describe_distrust_in_errors(one: SeriesView, trust: Trust) -> Statement:
+    """Describe how labels contradict the estimated errors of a model or group."""
+    check = "Use the realised errors meanwhile, and check whether the meaning of the labels has changed."
+    return Statement(subject(one), error_sentence(one, trust), "", check)
+
+
 def describe_silence(one: SeriesView) -> Statement:
     """Describe a model that has stopped answering."""
     since = f" since {_moment(one.window_end_time)}" if one.window_end_time else " yet"
@@ -308,6 +314,17 @@ def in_unit(estimate: Estimate, unit: str) -> str:
         unit, ends = "%", (100.0 * ends[0], 100.0 * ends[1], 100.0 * ends[2])
     value, lower, upper = three_digits(*ends)
     return f"{value} ({lower} to {upper}) {unit}".rstrip()
+
+
+def error_sentence(one: SeriesView | WindowReport, trust: Trust) -> str:
+    """Return a clause that says how far labels contradict the estimated errors, in the unit of the target."""
+    verb = "contradicted" if trust.on_probation else "contradict"
+    what = f"labels {verb} the estimated {ERRORS_TESTED}: " + "a fresh test has begun, " * trust.on_probation
+    if trust.bias is None or trust.predicted is None:
+        return f"{what}no label yet"
+    predicted, labelled = three_digits(trust.predicted, trust.predicted + trust.bias.value)
+    unit = next((f" {each.unit}" for each in one.values if each.unit not in ("", RATIO)), "")
+    return f"{what}predicted {predicted}{unit}, {count(trust.bias.rows, 'labelled row')} {labelled}"
 
 
 def three_digits(*numbers: float) -> list[str]:

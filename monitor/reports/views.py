@@ -255,6 +255,12 @@ class SeriesView:
         return self.trust is not None and not self.trust.trusted
 
     @property
+    def lost_trust_in_errors(self) -> Trust | None:
+        """The result of the test of estimated errors if labels contradict them, otherwise None."""
+        own = self.trust_in_errors
+        return None if own is None or own.trusted else own
+
+    @property
     def feature_rates(self) -> Mapping[str, FeatureRates]:
         """The rates of each feature in the last closed window; empty if there are no features."""
         return {} if self.features is None else self.features.rates

@@ -11,6 +11,7 @@ from monitor.base.results import Estimate
 from monitor.cli.backtest.results import ACCURACY
 from monitor.export.page.windows import series_view
 from monitor.reports.statements import Statement, describe
+from monitor.reports.trust import ERRORS_TESTED
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -32,6 +33,8 @@ def _signals(report: WindowReport) -> Iterator[str]:
             yield f"objective of {objective.metric}"
     if report.trust is not None:
         yield LABELS
+    if report.trust_in_errors is not None:
+        yield f"labels contradict the estimated {ERRORS_TESTED}"
 
 
 def statement_of(report: WindowReport) -> Statement:

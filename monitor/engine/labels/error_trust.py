@@ -155,9 +155,10 @@ class ErrorTest:
 
     def _expected(self, window: Ints) -> Floats:
         """Return the expected complement of each row's window; NaN if it is unknown."""
-        known, place = np.array(self._small), window - self._first
-        inside = (place >= 0) & (place < len(known))
-        return np.where(inside, known[np.where(inside, place, 0)], np.nan)
+        known, place = np.array([*self._small, np.nan]), window - self._first
+        inside = (place >= 0) & (place < len(self._small))
+        expected: Floats = known[np.where(inside, place, -1)]
+        return expected
 
     def _shares(self, sizes: Floats) -> Floats:
         """Return the complements of the errors' shares of the cap, 0 to 1."""
@@ -182,7 +183,7 @@ class ErrorTest:
         waits = used & (window >= self._first + len(self._small))
         if waits.any():
             room = _MOST_WAITING - sum(map(len, self._waiting))
-            rows: Floats = np.column_stack((window, sizes))[waits]
+            rows = np.column_stack((window, sizes)).astype(np.float64)[waits]
             self._waiting.append(rows[: max(room, 0)])
         used &= ~waits
         return window[used], self._expected(window[used]), self._shares(sizes[used])

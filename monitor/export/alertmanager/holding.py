@@ -14,6 +14,7 @@ from monitor.reports.statements import (
     describe_alarm,
     describe_broken_features,
     describe_distrust,
+    describe_distrust_in_errors,
     describe_drifted_features,
     describe_held_labels,
     describe_objective,
@@ -21,6 +22,7 @@ from monitor.reports.statements import (
     describe_silence,
     subject,
 )
+from monitor.reports.trust import ERRORS_TESTED
 from monitor.reports.views import AgentView, ObjectiveState, SeriesState, SeriesView
 
 Identity = frozenset[tuple[str, str]]
@@ -86,14 +88,10 @@ def severities() -> dict[str, str]:
 
 def active_conditions(view: AgentView) -> Iterator[Condition]:
     """Yield the conditions that are true now. A model that is warming up has none."""
-    lost = {
-        (one.task, one.model)
-        for one in view.engine.series
-        if not one.group and (one.contradicted or one.broken_features)
-    }
+    lost = {(one.task, one.model): _lost_metrics(one) for one in view.engine.series if not one.group}
     for one in view.engine.series:
         if not _warming(one):
-            yield from _of_series(one, model_lost_trust=bool(one.group) and (one.task, one.model) in lost)
+            yield from _of_series(one, lost.get((one.task, one.model), ()) if one.group else ())
     closed = closed_windows(view)
     for shared in shared_views(view.engine.series):
         yield from _of_shared(shared, closed[shared.task, "", ""])
@@ -139,8 +137,18 @@ def _warming(one: SeriesView) -> bool:
     return one.state is SeriesState.WARMING_UP or (one.state is SeriesState.SILENT and not one.charts)
 
 
-def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
-    """Yield the conditions of a series. Lost trust is left out if an alert for the whole model reports it."""
+def _lost_metrics(one: SeriesView) -> tuple[str, ...]:
+    """Return the metrics of a series that are not trusted, of the two that labels test."""
+    share = (one.share,) if one.contradicted or one.broken_features else ()
+    errors = (ERRORS_TESTED,) if one.lost_trust_in_errors or one.broken_features else ()
+    return share + errors
+
+
+def _of_series(one: SeriesView, reported: tuple[str, ...]) -> Iterator[Condition]:
+    """Yield the conditions of a series.
+
+    Lost trust in the metrics `reported` is left out, because an alert for the whole model reports it.
+    """
     who = (("task", one.task), ("model", one.model), *([("group", one.group)] if one.group else []))
     closed = one.windows_closed
     for objective in one.objectives:
@@ -155,9 +163,13 @@ def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
             yield Condition(OUT_OF_CONTROL, labels, describe_alarm(one, chart), closed)
     if one.broken_features:
         yield Condition(BROKEN_FEATURE, who, describe_broken_features(one), closed, patient=False)
-    elif one.contradicted and not model_lost_trust:
+    elif one.contradicted and one.share not in reported:
         labels = (*who, ("metric", one.share))
         yield Condition(UNTRUSTED, labels, describe_distrust(one), closed, patient=False)
+    lost = one.lost_trust_in_errors
+    if lost is not None and not one.broken_features and ERRORS_TESTED not in reported:
+        labels = (*who, ("metric", ERRORS_TESTED))
+        yield Condition(UNTRUSTED, labels, describe_distrust_in_errors(one, lost), closed, patient=False)
     if any(one.feature_alarms.values()):
         yield Condition(DRIFTED_FEATURE, who, describe_drifted_features(one), closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:

@@ -180,6 +180,9 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
         them.
     trusted : bool or None
         True if labels agree with the estimated accuracy; None before the first label.
+    errors_trusted : bool or None
+        True if labels agree with the estimated errors in `values`; None before the first label, and if
+        predictions are no numbers.
     broken_features : list
         The faults of features in the newest window.
     estimates, charts, objectives : list
@@ -202,6 +205,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     labelled: int
     correct: int
     trusted: bool | None
+    errors_trusted: bool | None
     broken_features: list[BrokenFeature]
     estimates: list[WrittenEstimate]
     values: list[WrittenEstimate]
@@ -228,6 +232,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
             labelled=one.labelled,
             correct=one.correct,
             trusted=None if one.trust is None else one.trust.trusted,
+            errors_trusted=None if one.trust_in_errors is None else one.trust_in_errors.trusted,
             broken_features=list(one.broken_features),
             estimates=[WrittenEstimate.from_estimate(e, rounded) for e in one.estimates],
             values=[WrittenEstimate.from_estimate(e, significant) for e in one.values],

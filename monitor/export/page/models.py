@@ -18,7 +18,7 @@ from monitor.export.page.templates import render
 from monitor.export.page.words import anchor, moment, percent
 from monitor.reports import features
 from monitor.reports.attribution import sentence as change_sentence
-from monitor.reports.statements import is_unchecked
+from monitor.reports.statements import error_sentence, is_unchecked
 from monitor.reports.trust import bias_sentence, sentence
 from monitor.reports.views import (
     ClassEstimate,
@@ -262,6 +262,8 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
         yield "bad", features.sentence(one.broken_features)
     if one.trust is not None and one.contradicted:
         yield "bad", sentence(one.trust, one.share)
+    if (lost := one.lost_trust_in_errors) is not None:
+        yield "bad", error_sentence(one, lost)
     if one.trust is not None and one.trust.confidences is not None:
         yield "soft", bias_sentence(one.trust.confidences)
     if one.certain:
@@ -273,11 +275,14 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Return whether a metric is not trusted; the test by labels is about the share of right answers alone.
+    """Return whether a metric is not trusted; one test by labels is about the share of right answers.
 
-    Metrics of errors are not trusted either, because they have the same reference and the same features.
+    Another one is about the metrics of errors. They are not trusted either if the share is not, because they
+    have the same reference and the same features.
     """
     of_errors = any(each.metric == metric for each in one.values)
+    if of_errors and one.lost_trust_in_errors is not None:
+        return True
     untrusted_metric = metric in SHARES or of_errors or bool(one.broken_features)
     return untrusted_metric and one.state is SeriesState.UNTRUSTED
 

@@ -473,7 +473,13 @@ class Period:
             attributions = tuple(self._attributions.get(series, {}).values())
             view = series_view(last, self._windows[series], since, attributions)
             end = ends.get(series, view)
-            view = replace(view, state=end.state, trust=end.trust, objectives=end.objectives)
+            view = replace(
+                view,
+                state=end.state,
+                trust=end.trust,
+                trust_in_errors=end.trust_in_errors,
+                objectives=end.objectives,
+            )
             views.append(replace(view, features=features.get(series)))
         return views
 

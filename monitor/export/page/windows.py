@@ -357,6 +357,7 @@ def series_view(
         objectives=last.objectives,
         violations={},
         trust=last.trust,
+        trust_in_errors=last.trust_in_errors,
         broken_features=last.broken_features,
         alarmed_since=since,
         classes=last.classes,

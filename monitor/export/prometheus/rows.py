@@ -72,6 +72,8 @@ def untrusted_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield a row for each possible reason of lost trust: 1 if the reason applies now, else 0."""
     if one.trust is not None:
         yield {"reason": "labels"}, float(not one.trust.trusted)
+    if one.trust_in_errors is not None:
+        yield {"reason": "errors"}, float(not one.trust_in_errors.trusted)
     if one.features is not None:
         yield {"reason": "feature"}, float(bool(one.broken_features))
 
