@@ -1,11 +1,16 @@
 """A backtest's delays on the demo's flights, and the false alarms that `check` predicts beside a backtest's.
 
-    python -m tests.fidelity.backtest [flights] [incident] [quiet]
+    python -m tests.fidelity.backtest [flights] [mixed] [incident] [quiet]
 
 `flights`: two of the demo's models of "arrives more than 15 minutes late", April to December 2013, calibrated
 on the held-out days of January to March, windows of 500. Labels of 5 % of the flights come three hours after
 landing. A drop of five points begins at each of the shares 5 %, 10 %, …, 95 % of the stream. The ideal test
 knows the accuracy before and after the drop; it needs ln 20 / Kullback-Leibler divergence labels on average.
+Window 1 is the first whose answers all come after the drop. The last lines have the movement of the flights
+themselves, which limits what any chart can show: the limits there are quantiles of the judged windows.
+
+`mixed`: the same flights in random order, so that nothing moves. The reference has the first of them, and a
+drop begins at every second of the shares.
 
 `incident`: the output of `backtest --incident` for the incident of the demo, 16 to 21 July 2013.
 
@@ -16,21 +21,28 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
+from monitor.base.records import Floats, Ints
 from monitor.cli.backtest.backtest import BacktestOptions, backtest
 from monitor.cli.backtest.incident import backtest_incident
 from monitor.cli.backtest.incident_text import print_incident
 from monitor.cli.backtest.results import BacktestDocument, Detection
 from monitor.cli.demo.incident import prepare_incident
-from monitor.cli.demo.stream import prepare, stamps, write_lines
+from monitor.cli.demo.stream import DemoData, prepare, write_lines
+from monitor.cli.demo.training import MODELS as DEMO_MODELS
 from monitor.cli.series_table import WIDE
+from monitor.engine.label_alarm import POOLED, LabelBaseline
 from tests.daemon import configuration, ndjson, write_configuration
 from tests.fidelity.labels_help import ideal
+from tests.fidelity.streams import Stream, flight_streams
 from tests.harness import run
 from tests.streams import Record, answers
 
@@ -43,43 +55,112 @@ STARTS = tuple(f"{percent}%" for percent in range(5, 100, 5))
 _BLOCK = 2048
 
 
-def flights_backtest(folder: Path, starts: Sequence[str] = STARTS, seed: int = 0) -> BacktestDocument:
-    """Return the backtest of the flights with a drop of five points."""
+def flights_backtest(
+    folder: Path, starts: Sequence[str] = STARTS, seed: int = 0, mixed: bool = False
+) -> BacktestDocument:
+    """Return the backtest of the flights with a drop of five points; `mixed`: flights in random order."""
     data = prepare(folder, seed=0)
-    columns = [data.models.index(model) for model in MODELS]
-    labelled = (np.random.default_rng(seed).random(len(data)) < SHARE) & (data.late >= 0)
-    answer_times, label_times = stamps(data.time), stamps(data.reported)
-    ids = [name.decode() for name in data.id]
-    events = np.concatenate([data.time, data.reported[labelled]])
-    rows = np.concatenate([np.arange(len(data)), np.flatnonzero(labelled)])
-
-    def record(event: int) -> Record:
-        row = int(rows[event])
-        if event >= len(data):
-            return {"id": ids[row], "time": label_times[row], "label": data.classes[data.late[row]]}
-        scores = data.scores[row, columns].tolist()
-        models = {name: [round(1 - p, 6), p] for name, p in zip(MODELS, scores, strict=True)}
-        return {"id": ids[row], "time": answer_times[row], "models": models}
-
-    def blocks() -> Iterator[list[Record]]:
-        order = np.argsort(events, kind="stable").tolist()
-        for first in range(0, len(order), _BLOCK):
-            yield [record(event) for event in order[first : first + _BLOCK]]
-
-    write_lines(folder / "thinned.ndjson", blocks())
+    rng = np.random.default_rng(seed)
+    labelled = (rng.random(len(data)) < SHARE) & (data.late >= 0)
+    rows = np.arange(len(data))
+    if mixed:
+        rows = rng.permutation(rows)
+        data = _in_order(data, rows)
+        labelled = labelled[rows]
+        reference = np.flatnonzero(data.late >= 0)[: data.reference_flights]
+        records = (_answer(data, row) | {"label": data.classes[data.late[row]]} for row in reference.tolist())
+        write_lines(data.reference, ([each] for each in records))
+        rows = np.arange(reference[-1] + 1, len(data))
+    write_lines(folder / "thinned.ndjson", _blocks(data, rows, rows[labelled[rows]]))
     options = BacktestOptions(str(data.config), [folder / "thinned.ndjson"], [DROP], starts, seed)
     return backtest(options).document
 
 
+def _in_order(data: DemoData, rows: Ints) -> DemoData:
+    """Return the flights in another order. Times of departure stay in order, and labels are as late."""
+    reported = data.time + (data.reported - data.time)[rows]
+    columns = {name: getattr(data, name)[rows] for name in ("id", "late", "scores")}
+    return replace(data, reported=reported, **columns)
+
+
+def _answer(data: DemoData, row: int) -> Record:
+    scores = zip(MODELS, data.scores[row, [data.models.index(name) for name in MODELS]].tolist(), strict=True)
+    models = {name: [round(1 - p, 6), p] for name, p in scores}
+    return {"id": data.id[row].decode(), "time": float(data.time[row]), "models": models}
+
+
+def _blocks(data: DemoData, answered: Ints, labelled: Ints) -> Iterator[list[Record]]:
+    """Yield the records of these answers and labels in the order of time."""
+    times = np.concatenate([data.time[answered], data.reported[labelled]])
+    order = np.argsort(times, kind="stable")
+
+    def record(event: int) -> Record:
+        if event < len(answered):
+            return _answer(data, answered[event])
+        row = labelled[event - len(answered)]
+        label = data.classes[data.late[row]]
+        return {"id": data.id[row].decode(), "time": float(data.reported[row]), "label": label}
+
+    for first in range(0, len(order), _BLOCK):
+        yield [record(event) for event in order[first : first + _BLOCK].tolist()]
+
+
 def flights(starts: int = len(STARTS)) -> Iterator[str]:
-    """Yield the share of drops detected in time, and the labels beside the ideal test's."""
+    """Yield how soon drops are detected, and how much of that the flights' own movement allows."""
+    yield from _delays("Flights", STARTS[:: max(1, len(STARTS) // starts)])
+    for name, stream in zip(MODELS, _streams(), strict=True):
+        yield f"{name}, windows of 500: {_movement(stream)}\n"
+
+
+def mixed(starts: int = 10) -> Iterator[str]:
+    """Yield how soon drops are detected if the same flights come in random order."""
+    yield from _delays("Flights in random order", STARTS[:: max(1, len(STARTS) // starts)], mixed=True)
+
+
+def _delays(title: str, starts: Sequence[str], mixed: bool = False) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
-        document = flights_backtest(Path(folder) / "flights", STARTS[:: max(1, len(STARTS) // starts)])
-    yield f"Flights, {', '.join(MODELS)}: drops of {DROP:g} points from {len(document.starts)} points on\n"
+        document = flights_backtest(Path(folder) / "flights", starts, mixed=mixed)
+    yield f"{title}, {', '.join(MODELS)}: drops of {DROP:g} points from {len(document.starts)} points on\n"
     accuracy = float(np.mean([each.accuracy or np.nan for each in document.history]))
     for known, labelled in ((True, False), (True, True), (False, True)):
         cases = [each for each in document.detections if (each.known, each.labelled) == (known, labelled)]
         yield f"{_line(cases, known, labelled, accuracy)}\n"
+
+
+def _streams() -> Iterator[Stream]:
+    streams, _, _ = flight_streams(len(DEMO_MODELS))
+    yield from (streams[DEMO_MODELS.index(name)] for name in MODELS)
+
+
+def _movement(stream: Stream, size: int = 500, arl0: float = 370) -> str:
+    """Describe how windows move, and how often charts with the best limits on the same windows show a drop.
+
+    The best limits are quantiles of the same windows: one in `arl0` windows without a drop lies below. The
+    band is that of the alarm by labels.
+    """
+    words, share = [], 0.0
+    for name, rows in (("the estimate", stream.confidence), ("the accuracy", stream.right.astype(float))):
+        windows = _windows(rows, size)
+        share = DROP / 100 / (windows.mean() - 0.5)
+        seen = (1 - share) * windows + share / 2 < np.quantile(windows, 1 / arl0)
+        words.append(
+            f"{name} has a standard deviation of {100 * windows.std(ddof=1):.1f} points, independent rows "
+            f"{100 * rows.std() / size**0.5:.1f}; the best limits show the drop within {WITHIN} windows in "
+            f"{100 * (seen[:-1] | seen[1:]).mean():.0f} %"
+        )
+    held, five = _windows(stream.held, size), _windows(stream.right, POOLED * size)
+    low, _ = LabelBaseline.from_windows(held.tolist(), [size] * len(held)).band(POOLED * size, 0.0)
+    before, after = (100 * (each < low).mean() for each in (five, (1 - share) * five + share / 2))
+    words.append(
+        f"the accuracy of five windows lies below the band of labels in {before:.0f} %, with the drop in "
+        f"{after:.0f} %"
+    )
+    return "; ".join(words)
+
+
+def _windows(rows: Floats | NDArray[np.bool_], size: int) -> Floats:
+    means: Floats = rows[: len(rows) // size * size].reshape(-1, size).mean(axis=1)
+    return means
 
 
 def _line(cases: Sequence[Detection], known: bool, labelled: bool, accuracy: float) -> str:
@@ -92,6 +173,8 @@ def _line(cases: Sequence[Detection], known: bool, labelled: bool, accuracy: flo
         f"{soon} of {len(counted)} within {WITHIN} windows ({100 * soon / max(len(counted), 1):.0f} %), "
         f"median {np.median(windows):g} windows; an alarm was on before: {len(cases) - len(counted)}"
     )
+    first = Counter(signal for each in counted for signal in each.signals)
+    words += "; first: " + ", ".join(f"{signal} {times}" for signal, times in first.most_common())
     if labelled:
         best, median = ideal(accuracy, accuracy - DROP / 100), np.median(labels)
         words += f"; median {median:g} labels, the ideal test's {best:.0f}: {median / best:.2f}"
@@ -140,4 +223,4 @@ def quiet(streams: int = 6, windows: int = 1000) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run({"flights": flights, "incident": incident, "quiet": quiet})
+    run({"flights": flights, "mixed": mixed, "incident": incident, "quiet": quiet})

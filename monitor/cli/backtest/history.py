@@ -18,6 +18,7 @@ from monitor.base.errors import SinkError
 from monitor.base.records import NO_ID, Batch, Chunk, Floats, Keys, LabelBatch
 from monitor.base.source import EndOfSource, Raw, RawBlock, bytes_in, records_in
 from monitor.cli.backtest.injecting import DropPoint, Model, models_with_baseline, without_labels
+from monitor.cli.backtest.results import quantile
 from monitor.cli.backtest.signals import SignalLog
 from monitor.cli.replay import chunks_of
 from monitor.config.root import Config
@@ -29,6 +30,7 @@ from monitor.reports.window_report import WindowReport
 
 _PIECES = 256  # so many parts of the files or more, so that drops begin near the requested shares
 _READ_SECONDS = 0.2
+_COME = 0.9  # the share of the labels that come within the delay that counts
 _MOST_TIMES = 1_000_000  # answers and labels of a task from which the delay of labels is measured
 
 
@@ -101,8 +103,8 @@ class LabelDelays:
         if len(batch.first_row) == len(batch):  # a label of a request belongs to its rows
             self._labels.append((batch.first_row, batch.time))
 
-    def median(self) -> float:
-        """Return the median time from an answer to its label in seconds; 0 without timed labels."""
+    def longest(self) -> float:
+        """Return the time within which 90 % of the labels come, in seconds; 0 without timed labels."""
         delays = np.zeros(self._along)
         if self._answers and self._labels:
             (keys, times), (labels, came) = (
@@ -114,7 +116,7 @@ class LabelDelays:
             joined = (keys[order][place] == labels) & (labels != NO_ID)
             late = (came - times[order][place])[joined]
             delays = np.concatenate([delays, np.maximum(late[np.isfinite(late)], 0.0)])
-        return float(np.median(delays)) if len(delays) else 0.0
+        return quantile(delays.tolist(), _COME) or 0.0
 
 
 @dataclass(slots=True)
@@ -282,6 +284,17 @@ class HistoryReplay:
         timed = self.times[0] < self.times[1]
         point = DropPoint(wanted.name, number, self._record, time, timed)
         self.starts.append(SavedStart(point, *place, states, models))
+
+    def time_to_alarm(self, task: str) -> float:
+        """Return the time from an answer to the alarm that its label can raise, in seconds.
+
+        This is the time within which 90 % of the labels come, and the mean length of a window, because an
+        alarm begins with a window. The result is 0 if labels come along with their answers.
+        """
+        delay = self.delays[task].longest() if task in self.delays else 0.0
+        logs = [log for model, log in self.runs[True].signals.items() if model.task == task and log.timed]
+        window = max(((log.last_time - log.first_time) / (log.windows - 1) for log in logs), default=0.0)
+        return delay + window if delay else 0.0
 
     def missing_starts(self) -> list[WantedStart]:
         """Return the requested starting points that the files do not reach."""

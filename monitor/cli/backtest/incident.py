@@ -91,7 +91,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     _refuse_outside(options, history, start, end)
     tried = settings_of(config, labelled=history.labels > 0)
     announce(_cost(len(tried), processes, time.monotonic() - began))
-    delays = {name: history.delays[name].median() for name in config.scored_tasks if name in history.delays}
+    delays = {name: history.time_to_alarm(name) for name in config.scored_tasks}
     common = start, end, options.seed, delays
     jobs = [GridJob(config, trial.references, tuple(options.files), each, *common) for each in tried]
     today = replay_setting(jobs[0])
@@ -321,8 +321,9 @@ def _notes(outcome: IncidentOutcome, history: HistoryReplay, log: IncidentLog) -
     for task, delay in log.delays.items():
         if delay >= _DELAY_NOTED:
             yield (
-                f"{task}: labels come {duration_words(delay / _HOUR)} after their answers (median), so "
-                "alarms that begin so long after the end count as the incident's in rows with labels."
+                f"{task}: labels come late. In rows with labels, alarms that begin up to "
+                f"{duration_words(delay / _HOUR)} after the end count as the incident's: 90 % of the labels "
+                "come by then, and a window closes."
             )
     for row in outcome.settings:
         if row.today and row.other_alarms_a_month is not None:

@@ -58,6 +58,16 @@ def models_with_baseline(state: EngineState) -> frozenset[Model]:
     )
 
 
+def models_within_window(state: EngineState) -> frozenset[Model]:
+    """Return the models whose open window has rows, so that this window began before the state was saved."""
+    return frozenset(
+        Model(task, model)
+        for task, of_task in state.tasks.items()
+        for model, group, series in of_task.series
+        if not group and series.windows is not None and series.windows.scores is not None
+    )
+
+
 def with_share_of_labels(chunk: Chunk, record: int, share: float, seed: int) -> Chunk:
     """Return a chunk with a random share of its labels; the positions of its records do not change.
 
@@ -266,6 +276,7 @@ class InjectedReplay:
         self._record = state.sequence
         based = models_with_baseline(state)
         self._open = {model for model in history if model.task in shares and model in based}
+        self._begun = models_within_window(state)
         self._answered: set[Model] = set()  # after the point
         self._windows: Counter[Model] = Counter()
         self._quiet: set[Model] = set()
@@ -339,7 +350,7 @@ class InjectedReplay:
             known=self._injection.known,
             labelled=self._injection.labelled,
             outcome=outcome,
-            windows=self._windows[model],
+            windows=max(self._windows[model] - (model in self._begun), 1),
             hours=hours,
             labels=labels,
             signals=list(signals),

@@ -54,8 +54,9 @@ Outcome = Literal["detected", "missed", "alarm_before"]
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one injected drop for one model.
 
-    `windows` counts the windows that closed from the drop to the alarm, or to the end if the drop was missed;
-    the first may hold rows from before the drop. `hours` is null without times, and if the drop was missed.
+    `windows` counts the windows that closed from the drop to the alarm, or to the end if the drop was missed.
+    The window in which the drop begins does not count; an alarm in it counts as one in the first window.
+    `hours` begin with the drop; they are null without times, and if the drop was missed.
     """
 
     task: str

@@ -162,8 +162,8 @@ def _lines(document: BacktestDocument) -> Iterator[str]:
     times = [minute(start.time) if start.time else start.name for start in document.starts]
     if times:
         yield (
-            f"Median (90 %) over drops from {count(len(times), 'point')}: {', '.join(times)}. The first "
-            "window may hold rows from before the drop."
+            f"Median (90 %) over drops from {count(len(times), 'point')}: {', '.join(times)}. Window 1 is "
+            "the first whose answers all come after the drop."
         )
     for each in document.history[:_MODELS_SHOWN]:
         yield _history_line(each)

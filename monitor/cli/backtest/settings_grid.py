@@ -168,7 +168,7 @@ class IncidentLog:
     start, end : float
         Seconds since the epoch.
     delays : mapping of str to float
-        The time from an answer to its label by task, in seconds; 0 for other tasks.
+        The time from an answer to the alarm by its label, by task, in seconds; 0 for other tasks.
 
     Attributes
     ----------
@@ -283,7 +283,7 @@ class GridJob:
         The incident, seconds since the epoch.
     seed : int
     delays : mapping of str to float
-        The time from an answer to its label by task, in seconds.
+        The time from an answer to the alarm by its label, by task, in seconds.
     """
 
     config: Config
