@@ -20,6 +20,7 @@ from monitor.cli.backtest.results import BacktestDocument
 from monitor.cli.check.check import CheckReport, SharedBudget
 from monitor.cli.labels_ask import LabelSelection, ModelForecast, RoundForecast
 from monitor.reports.features import BrokenFeature
+from monitor.reports.statements import SharedLine
 from monitor.reports.views import ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import rfc3339
 from monitor.reports.window_view import Coverage, MetricEstimate, leading_estimate
@@ -249,6 +250,7 @@ class ReplayDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `replay --json`."""
 
     models: list[ModelOutcome]
+    shared: Annotated[list[SharedLine], Meta(description="The changes that the models of a task share.")]
     windows: int
     reports: Annotated[str, Meta(description="The file of the windows.")]
     page: Annotated[str, Meta(description="The report as HTML.")]
@@ -270,6 +272,7 @@ def replay_document(done: Replayed, out: Path) -> ReplayDocument:
     accounts, unused = done.accounts, done.unused
     return ReplayDocument(
         models=[_model(one, done) for one in done.view.series],
+        shared=[SharedLine.from_view(each) for each in done.shared],
         windows=done.windows,
         reports=_path(out / REPORTS),
         page=_path(out / PAGE),

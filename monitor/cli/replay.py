@@ -29,6 +29,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
+from monitor.reports.shared import SharedView
 from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -105,6 +106,8 @@ class Replayed:
         Processor time of each worker process, if there were any.
     faults : mapping of (task, model, group) to sequence of FaultStretch
         The faults of features.
+    shared : tuple of SharedView
+        The changes that the models of a task share, by their ends.
     """
 
     view: EngineView
@@ -117,6 +120,7 @@ class Replayed:
     accounts: Accounts = field(default_factory=Accounts)
     seconds: tuple[float, ...] = ()
     faults: Mapping[tuple[str, str, str], Sequence[FaultStretch]] = field(default_factory=dict)
+    shared: tuple[SharedView, ...] = ()
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
@@ -155,8 +159,9 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     view = engine.view()
     models = [(one.task, one.model) for one in view.series if not one.group]
     accounts = accounts_of(config, [view], [engine.waiting_labels()], [facts])
+    series = series_of(config, [view], models)
     return Replayed(
-        replace(view, series=series_of(config, [view], models)),
+        replace(view, series=series),
         written.windows,
         draw(engine.labelled(), written.period, out, [view]),
         written.period.histories.alarms(),
@@ -165,6 +170,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         order_notes([facts], accounts),
         accounts,
         faults=written.period.faults(),
+        shared=written.period.shared(series),
     )
 
 

@@ -147,8 +147,9 @@ def _result(
         f"{len(ended)} processes read and computed, each with at most {most[0] / 1e6:,.0f} MB of memory; "
         f"the one that wrote had {most[1] / 1e6:,.0f} MB."
     )
+    series = series_of(config, views, owners.order)
     return Replayed(
-        EngineView(series=series_of(config, views, owners.order), tasks=views_of_tasks(config, views)),
+        EngineView(series=series, tasks=views_of_tasks(config, views)),
         written.windows,
         draw(labelled, written.period, out, views),
         written.period.histories.alarms(),
@@ -158,6 +159,7 @@ def _result(
         accounts,
         tuple(one.seconds for one in ended),
         written.period.faults(),
+        written.period.shared(series),
     )
 
 

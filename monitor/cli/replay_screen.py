@@ -20,7 +20,7 @@ from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.export.page.states import headline
 from monitor.reports.features import sentence
-from monitor.reports.statements import count
+from monitor.reports.statements import count, describe_shared
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
 
@@ -155,6 +155,9 @@ def _of_alarms(done: Replayed) -> Iterator[str]:
     ]
     yield "Alarms:" if lines else "No alarm was raised."
     yield from lines
+    if done.shared:
+        yield "Changes that models share:"
+    yield from (f"  {describe_shared(each)}" for each in done.shared)
     if done.faults:
         yield "Broken features:"
     for series, faults in done.faults.items():

@@ -113,8 +113,9 @@ def _replayed(
 ) -> Replayed:
     views = [unit.view for unit in done.ended]
     accounts = accounts_of(config, views, [unit.waiting for unit in done.ended], done.facts)
+    series = series_of(config, views, rows_of(done.facts))
     return Replayed(
-        EngineView(series=series_of(config, views, rows_of(done.facts)), tasks=views_of_tasks(config, views)),
+        EngineView(series=series, tasks=views_of_tasks(config, views)),
         windows,
         pictures,
         period.histories.alarms(),
@@ -123,6 +124,7 @@ def _replayed(
         (*done.notes, *order_notes(done.facts, accounts)),
         accounts,
         faults=period.faults(),
+        shared=period.shared(series),
     )
 
 

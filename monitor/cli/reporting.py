@@ -50,7 +50,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
     address = _address(external_url)
     history = StoreHistory(locate_store(store))
     try:
-        period = Period(history.judged_estimators(), begin, end, address)
+        period = Period(history.judged_estimators(), begin, end, address, history.shared_seconds())
         lines = 0
         for line in history.reports():
             period.add([_read(line, history.name)])

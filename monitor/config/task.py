@@ -125,6 +125,9 @@ Metric = Literal[
 COVARIATES = "covariates"
 """The calibration method that uses the records' features."""
 
+SILENT_AFTER_AGES = 3
+"""The time without answers after which a model is silent, as a multiple of `window.max_age_seconds`."""
+
 MOST_FEATURES = 64
 """The largest number of features of a task."""
 
@@ -579,6 +582,16 @@ class Task(TaskSection):
             return self.chart
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
         return self.chart.model_copy(update={"arl0": arl0})
+
+    @property
+    def silent_after_seconds(self) -> float:
+        """The time without answers after which a model is silent."""
+        return SILENT_AFTER_AGES * self.window.max_age_seconds
+
+    @property
+    def shared_seconds(self) -> float:
+        """The time after its end for which a window is compared with other models; 0 without `chart.shared`."""
+        return self.silent_after_seconds if self.chart.shared else 0.0
 
     @property
     def charted_average(self) -> Literal["macro", "micro"]:

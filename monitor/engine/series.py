@@ -54,7 +54,6 @@ DrawnBaselines = tuple[
 ]
 """From a reference: baselines and parts by metric, the calibration curve, and the windows by hour."""
 
-_SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
 
 
@@ -96,7 +95,7 @@ class SeriesSettings:
     @property
     def silent_after_seconds(self) -> float:
         """The time without answers after which the model is silent."""
-        return _SILENT_AFTER_AGES * self.task.window.max_age_seconds
+        return self.task.silent_after_seconds
 
     @property
     def judge(self) -> JudgeSettings:
@@ -638,7 +637,7 @@ class Series:
             rows_unusable=self._rows_unusable(),
             features=None if watch is None else watch.newest,
             broken_features=broken,
-            shared_seconds=self.settings.silent_after_seconds if self.settings.task.chart.shared else 0.0,
+            shared_seconds=self.settings.task.shared_seconds,
         )
 
     def _rows_unusable(self) -> dict[tuple[str, str], int]:

@@ -78,6 +78,9 @@ class Monitor:
     without labels: see `docs/assumptions.md`. Labels in an estimated frame are treated as if they arrived
     together with the answers. As in the daemon, they change the intervals and refit the calibration.
 
+    A monitor has one model, so its results have no changes that several models share; `blindsight replay` of
+    a file with all models has them.
+
     Examples
     --------
     >>> import numpy as np

@@ -37,7 +37,10 @@ class SharedView:
         of these models began. None if it is unknown, and if the models share no change.
     breached : tuple of str
         The models that share the change and whose objective for this metric is breached, in the order of
-        `changes`.
+        `changes`. Empty for a past change.
+    until : float or None
+        The time when a past change ended, seconds since the epoch. None while it is on, and if the models
+        share no change.
     """
 
     task: str
@@ -46,6 +49,7 @@ class SharedView:
     changes: tuple[tuple[str, float | None], ...] = ()
     since: float | None = None
     breached: tuple[str, ...] = ()
+    until: float | None = None
 
     @property
     def alarm(self) -> bool:

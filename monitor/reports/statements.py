@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from monitor.base.names import AVERAGE_CONFIDENCE, RATIO, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.registry import METRICS, SHARES, metric_words
 from monitor.base.results import Estimate
@@ -22,7 +24,7 @@ from monitor.reports.views import (
     SeriesState,
     SeriesView,
 )
-from monitor.reports.window_report import WindowReport, finite, rfc3339
+from monitor.reports.window_report import WindowReport, finite, rfc3339, rounded
 from monitor.reports.window_view import leading_estimate
 
 _View = TypeVar("_View", ChartView, ObjectiveView)
@@ -224,8 +226,11 @@ def describe_shared(one: SharedView) -> Statement:
     by = "has changed"
     if change is not None:
         by = f"{'fell' if change < 0 else 'rose'} by {100 * abs(change):.1f} points"
-    since = f" since {_moment(one.since)}" if one.since is not None else ""
-    fact = f"{metric_words(one.metric)} {by}{since}, a change that they share"
+    times = f" since {_moment(one.since)}" if one.since is not None else ""
+    if one.until is not None:
+        times = f"{times.replace('since', 'from')}{' to' if times else ' until'} {_moment(one.until)}"
+    share = "share" if one.until is None else "shared"
+    fact = f"{metric_words(one.metric)} {by}{times}, a change that they {share}"
     known = [f"{model} {100 * change:+.1f}" for model, change in one.changes if change is not None]
     details = [f"Points by model: {_first_models(known)}."] if known else []
     if one.breached:
@@ -233,6 +238,49 @@ def describe_shared(one: SharedView) -> Statement:
         details.insert(0, f"The objective is missed by {_first_models(one.breached)}.")
     check = "Check first what the models have in common: features, clients, traffic, a release."
     return Statement(f"{models} models of {one.task}", fact, _text(details), check)
+
+
+class SharedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A change for the worse that the models of a task share, in JSON.
+
+    Parameters
+    ----------
+    task, metric : str
+    statement : str
+        The change in words.
+    models : list of str
+        The compared models.
+    changes : mapping of str to float or None
+        For each model that shares the change, the difference of its estimate from its baseline, -1 to 1; None
+        if the estimate is unknown. The largest change for the worse is first.
+    since, until : str or None
+        RFC 3339. `until` is None while the change is on.
+    breached : list of str
+        The models that share the change and whose objective is breached.
+    """
+
+    task: str
+    metric: str
+    statement: str
+    models: list[str]
+    changes: dict[str, float | None]
+    since: str | None
+    until: str | None
+    breached: list[str]
+
+    @classmethod
+    def from_view(cls, one: SharedView) -> SharedLine:
+        """Return the JSON of a shared change."""
+        return cls(
+            task=one.task,
+            metric=one.metric,
+            statement=str(describe_shared(one)),
+            models=list(one.models),
+            changes={model: None if change is None else rounded(change) for model, change in one.changes},
+            since=None if one.since is None else rfc3339(one.since),
+            until=None if one.until is None else rfc3339(one.until),
+            breached=list(one.breached),
+        )
 
 
 def _first_models(models: Sequence[str]) -> str:

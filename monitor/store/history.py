@@ -12,6 +12,7 @@ import msgspec
 
 from monitor.base.codec import unpack
 from monitor.base.errors import StoreError
+from monitor.config.task import SILENT_AFTER_AGES
 from monitor.reports.window_report import WindowLine, rfc3339
 from monitor.store.database import Database, SqliteFile
 from monitor.store.schema import VERSION
@@ -138,12 +139,34 @@ class StoreHistory:
             The store cannot be read.
         """
         try:
-            with self._database.convert_errors("be read"):
-                row = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
-            tasks = msgspec.json.decode(row[0])["tasks"] if row else {}
-            return {name: task["chart"]["estimator"] for name, task in tasks.items()}
+            return {name: task["chart"]["estimator"] for name, task in self._tasks().items()}
         except (msgspec.DecodeError, KeyError, TypeError):
             return {}  # a version without a choice of estimator wrote the configuration
+
+    def shared_seconds(self) -> dict[str, float]:
+        """Return `Task.shared_seconds` of each task of the saved configuration.
+
+        The result is empty if no configuration was saved, or if a version without `chart.shared` saved it.
+
+        Raises
+        ------
+        StoreError
+            The store cannot be read.
+        """
+        try:
+            return {
+                name: SILENT_AFTER_AGES * task["window"]["max_age_seconds"] * task["chart"]["shared"]
+                for name, task in self._tasks().items()
+            }
+        except (msgspec.DecodeError, KeyError, TypeError):
+            return {}
+
+    def _tasks(self) -> dict[str, Any]:
+        """Return the section `tasks` of the saved configuration; empty if none was saved."""
+        with self._database.convert_errors("be read"):
+            row = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+        tasks: dict[str, Any] = msgspec.json.decode(row[0])["tasks"] if row else {}
+        return tasks
 
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """Return the calibration of each series at the last checkpoint, by task, model and group.

@@ -16,13 +16,18 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError, SourceError
+from monitor.base.state_changes import Changes
 from monitor.cli.accounts import Accounts, LabelCounts, table
 from monitor.cli.replay import Replayed, file_name, replay
+from monitor.config.file import load_config
+from monitor.reports.reader import from_json
+from monitor.store import Store
 from tests.daemon import command, command_here, configuration, ndjson, read_windows, write_configuration
 from tests.streams import answers
 
 SVG = "{http://www.w3.org/2000/svg}"
 Record = dict[str, Any]
+UNSURE = (0.5, 0.4, 0.1)
 
 
 def stream() -> list[Record]:
@@ -275,6 +280,61 @@ def test_the_summary_tells_alarms_objectives_and_what_realised_rests_on(tmp_path
     # The labels of windows 9 to 11: the calibration that estimates window 9 has seen all earlier ones.
     assert [w["calibration"]["version"] for w in windows if not w["revision"]][8:10] == [1, 2]
     assert re.fullmatch(r"  t erm: \d+ % of 10 \(right confidences: 95 % or more\)", lines[audit + 1])
+
+
+def fallen(folder: Path) -> Path:
+    """Return three models that answer in turn, and are sure of little in two stretches, the last one to the
+    end.
+    """
+    rng, rows = np.random.default_rng(12), []
+    parts = ((1500, None), (600, UNSURE), (2400, None), (500, UNSURE))
+    for model in ("erm", "irm", "coral"):
+        start = 1.7e9
+        for length, weights in parts:
+            more = {} if weights is None else {"weights": weights}
+            rows += answers(rng, length, model, start=start, **more)
+            start += length
+    rows.sort(key=lambda row: (row["time"], row["model"]))
+    (folder / "a.ndjson").write_bytes(ndjson(rows))
+    return folder / "a.ndjson"
+
+
+@pytest.mark.slow
+def test_the_summary_the_document_and_the_reports_have_changes_that_models_share(tmp_path: Path) -> None:
+    config = configuration()
+    path, file = write_configuration(tmp_path, config), fallen(tmp_path)
+    document, *others = (
+        command_here("replay", path, file, "--out", tmp_path / f"out-{count}", "--processes", count, *more)
+        for count, more in ((1, ["--json"]), (2, ["--json"]), (3, []))
+    )
+    shared = json.loads(document.stdout)["shared"]
+    assert json.loads(others[0].stdout)["shared"] == shared
+    lines = others[1].stdout.splitlines()
+    at = lines.index("Changes that models share:") + 1
+    assert lines[at : at + 2] == [f"  {each['statement']}" for each in shared]
+    past, now = shared
+    assert re.fullmatch(
+        r"all 3 models of t: accuracy fell by \d+\.\d points from 2023-11-14 22:\d\d UTC to "
+        r"2023-11-14 \d\d:\d\d UTC, a change that they shared",
+        past["statement"],
+    )
+    assert now["statement"].endswith(" UTC, a change that they share")
+    assert now["until"] is None
+    assert set(past["changes"]) == {"erm", "irm", "coral"} == set(now["changes"])
+    pages = [(tmp_path / f"out-{count}" / "report.html").read_text(encoding="utf-8") for count in (1, 2, 3)]
+    assert pages[0] == pages[1] == pages[2]
+    assert pages[0].count(now["statement"].partition(": ")[2]) == 2, "first, and among the changes"
+    lines_of_windows = (tmp_path / "out-1" / "windows.ndjson").read_bytes().splitlines()
+    store = Store(tmp_path / "state")
+    saved = load_config(str(path)).model_dump_json(include={"tasks"})
+    store.commit(Changes({}, []), [from_json(line) for line in lines_of_windows], config=saved)
+    store.close()
+    done = command_here("report", tmp_path / "state", "--out", tmp_path / "r.html")
+    assert done.returncode == 0, done.stderr
+    assert past["statement"] in (tmp_path / "r.html").read_text(encoding="utf-8")
+    config["tasks"]["t"]["chart"] = {"sigmas": 3, "shared": False}
+    none = command_here("replay", write_configuration(tmp_path, config), file, "--out", tmp_path / "none")
+    assert "Changes that models share" not in none.stdout
 
 
 def stamp(window: Record) -> str:

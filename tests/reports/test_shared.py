@@ -12,10 +12,13 @@ from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import Engine, EngineSettings
+from monitor.export.page.api import ENDPOINTS, Data, SharedChanges, SharedQuery
+from monitor.export.page.overview import glance, own_page
 from monitor.reports.shared import SharedView, shared_views
 from monitor.reports.statements import describe_shared
 from monitor.reports.union import union
 from monitor.reports.views import (
+    AgentView,
     AlarmByLabels,
     CalibrationView,
     ChartView,
@@ -173,6 +176,45 @@ def test_one_old_alarm_does_not_date_the_change() -> None:
     assert next(shared_views([old, *FALLEN[1:]])).since == NOON - 600
     unknown = [dataclasses.replace(one, alarmed_since={}) for one in FALLEN]
     assert next(shared_views(unknown)).since is None
+
+
+# ── elsewhere ──
+
+
+def shared_of(view: EngineView, **query: str) -> SharedChanges:
+    (endpoint,) = (each for each in ENDPOINTS if each.name == "shared")
+    data = Data(lambda: AgentView(engine=view), windows=lambda *words: [])  # type: ignore[arg-type]
+    answer = endpoint.answered(data, SharedQuery(**query))
+    assert isinstance(answer, SharedChanges)
+    return answer
+
+
+def test_the_api_has_the_change_in_words_and_in_numbers() -> None:
+    other = [dataclasses.replace(one, task="other") for one in (*FALLEN, series("e", 0.93, deviation=0.0))]
+    calm = [series(name, 0.93, deviation=0.0, task="calm") for name in "abc"]
+    view = EngineView(series=(*FALLEN, *other, *calm))
+    first, second = shared_of(view).changes
+    assert (first.task, second.task) == ("delay", "other")
+    assert first.statement == str(describe_shared(next(shared_views(FALLEN))))
+    assert first.changes == {"b": -0.04, "a": -0.03, "d": -0.03, "c": -0.02}
+    assert (first.since, first.until) == ("2026-11-20T11:51:00.000Z", None)
+    assert (second.models, list(second.changes)) == ([*"abcde"], [*"badc"])
+    assert shared_of(view, task="other").changes == [second]
+    assert shared_of(view, task="calm").changes == []
+
+
+def test_two_models_share_no_change_and_three_only_if_all_have_moved() -> None:
+    """Two models that fall are two alarms, on the page too."""
+    two = EngineView(series=tuple(FALLEN[:2]))
+    assert shared_of(two).changes == []
+    assert [line.count("accuracy fell") for line in [str(glance(two.series, own_page))]] == [2]
+    quiet = series("c", 0.93, deviation=-1.0)
+    assert shared_of(EngineView(series=(*FALLEN[:2], quiet))).changes == []
+    moved = series("c", 0.92, deviation=-1.7)
+    (change,) = shared_of(EngineView(series=(*FALLEN[:2], moved))).changes
+    assert [*change.changes] == ["b", "a", "c"]
+    one_alarm = [series("a"), *(series(name, 0.91, deviation=-2.0) for name in "bc")]
+    assert shared_of(EngineView(series=tuple(one_alarm))).changes == []
 
 
 # ── from records ──

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +16,12 @@ from numpy.typing import NDArray
 
 from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST, REALISED
 from monitor.base.records import Floats
-from monitor.base.registry import SHARES
+from monitor.base.registry import METRICS, SHARES
 from monitor.base.results import Estimate
 from monitor.export.charts.svg import ControlChartData
+from monitor.reports.shared import SharedView
 from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.shared import FEWEST_MODELS, fewest_moved
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
 
 # For each window: number, end; estimate, limits, realised, three figures each; rule broken, alarm, version.
@@ -159,6 +163,24 @@ class ChartHistory:
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
+    def change(self, since: float, until: float | None) -> float | None:
+        """Return the mean difference of the estimates from the centre during an alarm; None if none is known.
+
+        The quiet windows at the end of the alarm, until it goes off, do not count.
+
+        Parameters
+        ----------
+        since, until : float or None
+            The ends of the first window and of the window after the last one; None for all to the end.
+        """
+        end, value, center, broken = self.columns()[[1, 2, 5, -3]]
+        inside = (end >= since) & (end < (math.inf if until is None else until))
+        if (inside & (broken > 0)).any():
+            inside &= end <= end[inside & (broken > 0)].max()
+        parts = (value.round(6) - center.round(6))[inside]  # as in the lines of the reports
+        parts = parts[np.isfinite(parts)]
+        return float(parts.mean()) if parts.size else None
+
     @property
     def known(self) -> bool:
         """True if the estimate of any window is known."""
@@ -287,6 +309,32 @@ class Histories:
             for series, metrics in self._histories.items()
         }
 
+    def shared(self, seconds: Mapping[str, float]) -> list[SharedView]:
+        """Return the past and present changes that the models of a task share, by their ends.
+
+        A model has moved while its alarm is on, because reports do not have the deviations of other windows.
+        So a change begins here when `fewest_moved` alarms are on together, which may be a window or two later
+        than by `shared_views`. The change of a model is the mean over the windows of its alarm.
+
+        Parameters
+        ----------
+        seconds : mapping of str to float
+            For each task, how long a model is compared after its last window; see `Task.shared_seconds`. The
+            models of other tasks, and of a task with 0, are not compared.
+        """
+        by_metric: dict[tuple[str, str], dict[str, ChartHistory]] = {}
+        for (task, model, group), metrics in self._histories.items():
+            for metric, history in metrics.items():
+                if seconds.get(task) and not group and METRICS[metric].pages:
+                    by_metric.setdefault((task, metric), {})[model] = history
+        changes = [
+            change
+            for (task, metric), models in by_metric.items()
+            if len(models) >= FEWEST_MODELS
+            for change in _shared(task, metric, models, seconds[task])
+        ]
+        return sorted(changes, key=lambda each: math.inf if each.until is None else each.until)
+
     def chart(
         self,
         series: tuple[str, str, str],
@@ -334,6 +382,70 @@ class Histories:
             ]
             for series, metrics in self._histories.items()
         }
+
+
+def _shared(
+    task: str, metric: str, models: Mapping[str, ChartHistory], seconds: float
+) -> Iterator[SharedView]:
+    """Yield the stretches of time in which enough alarms of the models were on together."""
+    compared: set[str] = set()
+    on: dict[str, Alarm] = {}
+    change: dict[str, Alarm] = {}
+    for time, at_once in groupby(_events(models, seconds), key=lambda event: event[0]):
+        for _, begins, model, alarm in at_once:
+            if alarm is None:
+                (compared.add if begins else compared.discard)(model)
+            elif begins:
+                on[model] = alarm
+            else:
+                on.pop(model, None)
+        alarmed = on.keys() & compared
+        if len(compared) >= FEWEST_MODELS and len(alarmed) >= fewest_moved(len(compared)):
+            change = {model: on[model] for model in alarmed} | change
+            names = compared | change.keys()
+        elif change:
+            yield _shared_view(task, metric, models, names, change, time)
+            change = {}
+    if change:
+        yield _shared_view(task, metric, models, names, change, None)
+
+
+def _shared_view(
+    task: str,
+    metric: str,
+    models: Mapping[str, ChartHistory],
+    compared: Collection[str],
+    alarms: Mapping[str, Alarm],
+    until: float | None,
+) -> SharedView:
+    """Return a stretch in which these alarms of the compared models were on, and which ended at `until`."""
+    changes = [(model, models[model].change(alarms[model].time, until)) for model in sorted(alarms)]
+    changes.sort(key=lambda each: METRICS[metric].better * (each[1] or 0.0))
+    # An alarm that is on in the first window may have been raised before the period.
+    began = [alarm.time for model, alarm in alarms.items() if alarm.window != models[model].columns()[0, 0]]
+    since = median_low(began) if began else None
+    return SharedView(task, metric, tuple(sorted(compared)), tuple(changes), since, until=until)
+
+
+def _events(
+    models: Mapping[str, ChartHistory], seconds: float
+) -> list[tuple[float, bool, str, Alarm | None]]:
+    """Return when each model is compared and alarms are on: time, whether it begins, model, and alarm.
+
+    The events are in order of time, and end with the last window.
+    """
+    events: list[tuple[float, bool, str, Alarm | None]] = []
+    last = -math.inf
+    for model, history in models.items():
+        ends, center = history.columns()[[1, 5]]
+        if (charted := ends[np.isfinite(center)]).size:
+            last = max(last, float(charted[-1]))
+            events += [(float(charted[0]), True, model, None), (charted[-1] + seconds, False, model, None)]
+        for alarm in history.alarms():
+            end = math.inf if alarm.ended_time is None else alarm.ended_time
+            if alarm.time < end:  # all windows of records without times end at once
+                events += [(alarm.time, True, model, alarm), (end, False, model, alarm)]
+    return sorted((each for each in events if each[0] <= last), key=lambda each: each[:2])
 
 
 def _update_realised(

@@ -41,6 +41,8 @@ from monitor.export.page.windows import (
 )
 from monitor.reports.features import BrokenFeature
 from monitor.reports.reader import from_json
+from monitor.reports.shared import shared_views
+from monitor.reports.statements import SharedLine
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import (
     ChartLine,
@@ -145,6 +147,12 @@ class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
         MOST_WINDOWS
     )
     before: _Before | UnsetType = UNSET
+
+
+class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of `/api/v1/shared`."""
+
+    task: Annotated[str, Meta(description="The task; all of them if empty.")] = ""
 
 
 class FeaturesQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +275,12 @@ class Alarms(msgspec.Struct, frozen=True, kw_only=True):
     first_window: int | None
     last_window: int | None
     alarms: list[AlarmLine]
+
+
+class SharedChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes for the worse that the models of a task share now."""
+
+    changes: list[SharedLine]
 
 
 class BinLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -547,6 +561,14 @@ def _alarms(data: Data, query: AlarmsQuery) -> Alarms:
     )
 
 
+def _shared(data: Data, query: SharedQuery) -> SharedChanges:
+    series = data.view().engine.series
+    if query.task and query.task not in (known := {one.task for one in series}):
+        raise RefusedError(404, f"There is no task {query.task!r} with models; tasks: {some(known)}.")
+    every = [one for one in shared_views(series) if one.alarm and query.task in ("", one.task)]
+    return SharedChanges(changes=[SharedLine.from_view(one) for one in every])
+
+
 def _features(data: Data, query: FeaturesQuery) -> Features:
     one = data.series(query.task, query.model)
     end = one.window_end_time
@@ -648,6 +670,9 @@ ENDPOINTS = (
         Features,
         _features,
         {},
+    ),
+    ApiEndpoint(
+        "shared", "The changes that the models of a task share now.", SharedQuery, SharedChanges, _shared, {}
     ),
 )
 """Every address of the API except that of its OpenAPI document."""

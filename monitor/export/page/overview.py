@@ -197,9 +197,14 @@ def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> M
 
 
 def _shared_line(shared: SharedView, root: str | None) -> tuple[str, Statement, str]:
-    """Return the address of the models that share a change, the sentence about it, and its runbook."""
-    runbook = "" if root is None else f"{root}runbooks/{SHARED}{_query(task=shared.task)}"
-    return f"{root or ''}{_query(task=shared.task)}", describe_shared(shared), runbook
+    """Return the address of the models that share a change, the sentence about it, and its runbook.
+
+    Without an agent, both addresses are empty.
+    """
+    query, statement = _query(task=shared.task), describe_shared(shared)
+    if root is None:
+        return "", statement, ""
+    return f"{root}{query}", statement, f"{root}runbooks/{SHARED}{query}"
 
 
 def runbook_address(one: SeriesView, root: str = "") -> str:

@@ -33,7 +33,8 @@ from monitor.export.page.words import format_result, moment, percent, thousands,
 from monitor.reports import features
 from monitor.reports.attribution import FEATURE, Attribution, sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
-from monitor.reports.statements import count
+from monitor.reports.shared import SharedView, shared_views
+from monitor.reports.statements import count, describe_shared
 from monitor.reports.views import EngineView, ObjectiveState, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -88,6 +89,8 @@ class Period:
         Seconds since the epoch. Windows that end before `since`, or at or after `until`, are left out.
     external_url : str
         Public address of the agent, for links to the pages of models; no links if empty.
+    shared_seconds : mapping of str to float, optional
+        See `Histories.shared`. By default, no models are compared.
 
     Examples
     --------
@@ -99,7 +102,8 @@ class Period:
     def from_config(cls, config: Config) -> Period:
         """Return an empty period for the windows of a configuration."""
         judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
-        return cls(judged, external_url=config.export.external_url or "")
+        shared = {name: task.shared_seconds for name, task in config.scored_tasks.items()}
+        return cls(judged, external_url=config.export.external_url or "", shared_seconds=shared)
 
     def __init__(
         self,
@@ -107,8 +111,10 @@ class Period:
         since: float | None = None,
         until: float | None = None,
         external_url: str = "",
+        shared_seconds: Mapping[str, float] | None = None,
     ) -> None:
         self.histories = Histories(judged)
+        self._shared_seconds = shared_seconds or {}
         self._since, self._until, self._external_url = since, until, external_url
         self._first: dict[Series, WindowReport] = {}
         self._last: dict[Series, WindowReport] = {}
@@ -191,6 +197,23 @@ class Period:
             series: sorted(faults.values(), key=lambda each: each.window)
             for series, faults in self._faults.items()
         }
+
+    def shared(self, series: Iterable[SeriesView] = ()) -> tuple[SharedView, ...]:
+        """Return the changes that the models of a task share, or shared in the period.
+
+        Parameters
+        ----------
+        series : iterable of SeriesView, optional
+            The series at the end of the stream, which decide about the changes that are still on.
+        """
+        now = [each for each in shared_views(series) if each.alarm]
+        known = {(each.task, each.metric) for each in now}
+        past = [
+            each
+            for each in self.histories.shared(self._shared_seconds)
+            if each.until is not None or (each.task, each.metric) not in known
+        ]
+        return *past, *now
 
     def _attribute(self, series: Series, report: WindowReport, last: WindowReport | None) -> None:
         """Keep the newest attribution of each metric that alarms, and the first attribution of each alarm."""
@@ -277,6 +300,7 @@ class Period:
                 models_table(series, in_place, most=_ROWS_SHOWN),
                 models_table(series, in_place, rank=_ROWS_SHOWN) if more > 0 else "",
                 self._alarms(),
+                self._shared(whole),
                 self._broken_features(),
                 features_table(whole, _WORST_SHOWN, lambda one: self._name(_key(one))),
                 self._times(whole),
@@ -343,6 +367,12 @@ class Period:
         until = tone("still on", "bad nowrap") if alarm.ended_time is None else time_words(alarm.ended_time)
         windows = "" if alarm.ended_window is None else thousands(alarm.ended_window - alarm.window)
         return self._name(series), metric, time_words(alarm.time), until, windows, where
+
+    def _shared(self, whole: Sequence[SeriesView]) -> Markup:
+        """Return the changes that models share, the newest first."""
+        every = [describe_shared(each) for each in reversed(self.shared(whole))]
+        rows = [(str(each), each.details) for each in every[:_ALARMS_SHOWN]]
+        return render("report.html", "shared", rows, more=len(every) - _ALARMS_SHOWN)
 
     def _broken_features(self) -> Markup:
         """Return the features that were broken in the period, those of the newest windows first."""
@@ -479,6 +509,8 @@ class Period:
                 trust=end.trust,
                 trust_in_errors=end.trust_in_errors,
                 objectives=end.objectives,
+                charts=end.charts,
+                shared_seconds=end.shared_seconds,
             )
             views.append(replace(view, features=features.get(series)))
         return views

@@ -15,8 +15,10 @@ from monitor.base.results import Estimate, Unknown
 from monitor.export.charts import pictures
 from monitor.export.charts.pictures import Alarm, ChartHistory, Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
+from monitor.reports.statements import describe_shared
 from monitor.reports.views import MetricEstimate, Rebaselined
 from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.shared import FEWEST_MODELS, fewest_moved
 from tests.streams import Rig, answers, task
 
 WORSE = (0.5, 0.4, 0.1)
@@ -363,3 +365,88 @@ def test_windows_without_times_are_drawn_by_their_number(reports: list[WindowRep
     alone = Histories()
     alone.add(reports[:1])
     assert alone.chart(SERIES, "accuracy").x_is_time
+
+
+# ── changes that models share ──
+
+Stretch = tuple[int, int]
+"""The window that raises an alarm, and the first one without it."""
+
+
+def add_windows(
+    histories: Histories, sample: WindowReport, model: str, *alarms: Stretch, first: int = 0, last: int = 39
+) -> None:
+    """Add windows that end a second apart, whose accuracy is 3 points lower while an alarm is on."""
+    (chart,) = sample.charts
+    for window in range(first, last + 1):
+        on = any(begin <= window < end for begin, end in alarms)
+        accuracy = Estimate(0.87 if on else 0.9, 0.8, 0.95, 0.95, 100)
+        verdict = replace(chart.verdict, center=0.9, out_of_control=on, improved=False)
+        estimates = (MetricEstimate("accuracy", "average_confidence", accuracy),)
+        charts = (replace(chart, verdict=verdict),)
+        one = replace(sample, model=model, window=window, start_time=0.0, end_time=1000.0 + window)
+        histories.add([replace(one, estimates=estimates, charts=charts)])
+
+
+def test_alarms_that_are_on_together_are_a_change_that_models_share(reports: list[WindowReport]) -> None:
+    sample, histories = own(reports)[-1], Histories()
+    for model, begin, end in (("a", 10, 20), ("b", 11, 22), ("c", 12, 18)):
+        add_windows(histories, sample, model, (begin, end), (30, 40))
+    add_windows(histories, sample, "other", (12, 25), last=5)
+    past, now = histories.shared({"t": 3.0})
+    assert (past.task, past.metric, past.models) == ("t", "accuracy", ("a", "b", "c"))
+    assert [model for model, _ in past.changes] == ["a", "b", "c"]
+    assert [change for _, change in past.changes] == pytest.approx([-0.03] * 3)
+    assert (past.since, past.until) == (1011.0, 1018.0)
+    assert str(describe_shared(past)) == (
+        "all 3 models of t: accuracy fell by 3.0 points from 1970-01-01 00:16 UTC to 1970-01-01 00:16 UTC, a "
+        "change that they shared"
+    )
+    assert (now.since, now.until) == (1030.0, None)
+    assert histories.shared({"t": 0.0}) == histories.shared({"other": 3.0}) == []
+
+
+def test_the_quiet_windows_at_the_end_of_an_alarm_do_not_count_in_its_change(
+    reports: list[WindowReport],
+) -> None:
+    history, sample = ChartHistory(), own(reports)[-1]
+    (chart,) = sample.charts
+    for window, value in enumerate((0.9, 0.8, 0.86, 0.8, 0.9, 0.9)):
+        rules = ("limits",) if value == 0.8 else ()
+        verdict = replace(chart.verdict, center=0.9, rules=rules, out_of_control=window > 0, improved=False)
+        accuracy = MetricEstimate("accuracy", "average_confidence", Estimate(value, 0.7, 1.0, 0.95, 100))
+        one = replace(sample, window=window, end_time=float(window), estimates=(accuracy,))
+        history.add("accuracy", replace(one, charts=(replace(chart, verdict=verdict),)))
+    assert history.change(1.0, None) == pytest.approx((-0.1 - 0.04 - 0.1) / 3)
+    assert history.change(4.0, None) == 0
+    assert history.change(9.0, None) is None
+
+
+def test_an_alarm_in_the_first_window_does_not_say_when_the_change_began(reports: list[WindowReport]) -> None:
+    histories = Histories()
+    for model in "abc":
+        add_windows(histories, own(reports)[-1], model, (0, 9))
+    (past,) = histories.shared({"t": 3.0})
+    assert past.since is None
+    assert "fell by 3.0 points until 1970-01-01 00:16 UTC, a change that they shared" in str(
+        describe_shared(past)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shared_changes_are_those_of_counting_at_each_moment(seed: int, reports: list[WindowReport]) -> None:
+    rng, histories = np.random.default_rng([733, seed]), Histories()
+    names = "abcdefg"[: rng.integers(2, 8)]
+    alarms = {}
+    for model in names:
+        edges = np.sort(rng.choice(np.arange(1, 40), 6, replace=False)).tolist()
+        alarms[model] = list(zip(edges[::2], edges[1::2], strict=True))
+        add_windows(histories, own(reports)[-1], model, *alarms[model])
+    counts = [
+        sum(any(begin <= time < end for begin, end in own) for own in alarms.values()) for time in range(40)
+    ]
+    shared = [len(names) >= FEWEST_MODELS and count >= fewest_moved(len(names)) for count in counts]
+    wanted = [time for time in range(1, 40) if shared[time - 1] and not shared[time]]
+    changes = histories.shared({"t": 3.0})
+    assert [each.until for each in changes if each.until is not None] == [1000.0 + time for time in wanted]
+    assert len(changes) - len(wanted) == shared[-1]

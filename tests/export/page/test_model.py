@@ -504,6 +504,8 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("alarms", ERM),
     ("alarms", {**ERM, "metric": "f1", "limit": 3}),
     ("features", ERM),
+    ("shared", {}),
+    ("shared", {"task": "t"}),
 ]
 
 
@@ -702,6 +704,7 @@ def test_the_name_of_a_file_cannot_break_its_header(client: httpx.Client, name: 
         ("window?task=t&model=erm&window=99", 404, "Window 99 is not stored; the newest one is 14."),
         ("chart?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
         ("alarms?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
+        ("shared?task=u", 404, "There is no task 'u' with models; tasks: t."),
         ("alarms?task=t&model=" + "x" * 70, 404, NO_ERN.replace("ern", 70 * "x")),
         ("models?" + "&".join(f"p{i}=" for i in range(60)), 400, "expected at most 50 parameters, got more."),
     ],
