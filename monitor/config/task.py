@@ -590,7 +590,7 @@ class Task(TaskSection):
 
     @property
     def shared_seconds(self) -> float:
-        """The age up to which a window is compared with other models, in seconds; 0 without `chart.shared`."""
+        """The largest age of a window that is compared with other models; 0 without `chart.shared`."""
         return self.silent_after_seconds if self.chart.shared else 0.0
 
     @property

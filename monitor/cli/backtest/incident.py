@@ -47,6 +47,7 @@ from monitor.config.root import Config, Task
 from monitor.export.page.period import parse_time
 from monitor.reports.statements import count
 from monitor.reports.window_report import rfc3339
+from monitor.stats.charts.season import WEEKS
 
 _DAY, _HOUR = 86_400.0, 3600.0
 _DELAY_NOTED = 60.0
@@ -89,7 +90,8 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     history = HistoryReplay(config, settings, options.files, [], config.scored_tasks, Path())
     history.run()
     _refuse_outside(options, history, start, end)
-    tried = settings_of(config, labelled=history.labels > 0)
+    short = _too_short_for_a_season(trial, history, start)
+    tried = settings_of(config, labelled=history.labels > 0, seasonal=not short)
     announce(_cost(len(tried), processes, time.monotonic() - began))
     delays = {name: history.time_to_alarm(name) for name in config.scored_tasks}
     common = start, end, options.seed, delays
@@ -106,7 +108,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
         incident=outcome,
         picture=None,
         page=None,
-        notes=list(_notes(outcome, history, today.log)),
+        notes=[*_notes(outcome, history, today.log), *short],
     )
     return Backtest(document, history.runs[history.labels > 0])
 
@@ -161,6 +163,23 @@ def _refuse_empty(config: Config, options: BacktestOptions, log: IncidentLog) ->
     raise ConfigError(f"{period}, no window closed that a chart judges; give a longer period, or other files")
 
 
+def _too_short_for_a_season(trial: ReferenceTrial, history: HistoryReplay, start: float) -> list[str]:
+    """Return the reason why no season can begin before the incident; empty if one may begin."""
+    before = (start - history.times[0]) / _DAY
+    spans = [
+        (float(rows.time[-1]) - float(rows.time[0])) / _DAY if len(rows.time) else 0.0
+        for models in trial.references.values()
+        for rows in models.values()
+    ]
+    if max(before, min(spans, default=0.0)) >= 7 * WEEKS:
+        return []
+    also = f", the shortest reference has {min(spans):.1f} days" if spans else ""
+    return [
+        "chart.season is not tried: it needs four weeks before the incident, and the files begin "
+        f"{before:.1f} days before it{also}."
+    ]
+
+
 def _cost(settings: int, processes: int, seconds: float) -> str:
     turns = 1 + math.ceil((settings - 1) / processes)
     return (
@@ -180,10 +199,10 @@ def _outcome(config: Config, history: HistoryReplay, results: Sequence[TriedSett
     rows: list[SettingOutcome] = []
     recommendations = []
     for name, task in tasks.items():
-        of_task: dict[tuple[int, str, float], tuple[SettingOutcome, TriedSetting]] = {}
+        of_task: dict[tuple[object, ...], tuple[SettingOutcome, TriedSetting]] = {}
         for each in results:
             row = _setting_outcome(name, task, each, labels_a_day)
-            of_task.setdefault((row.window_size, row.chart, row.label_share), (row, each))
+            of_task.setdefault((row.window_size, row.chart, row.season, row.label_share), (row, each))
         rows += (row for row, _ in of_task.values())
         recommendations.append(_recommendation(name, task, list(of_task.values())))
     return IncidentOutcome(
@@ -249,6 +268,7 @@ def _setting_outcome(name: str, task: Task, tried: TriedSetting, labels_a_day: f
         today=not setting.changes and setting.share == 1,
         window_size=sections["window"].get("size", task.window.size),
         chart=sections["chart"].get("kind", task.chart.kind),
+        season=sections["chart"].get("season") is not None,
         label_share=setting.share,
         labels_a_day=labels_a_day * setting.share,
         changes=setting.changes,
@@ -302,7 +322,8 @@ def _recommendation(
     (setting,) = (tried.setting for row, tried in rows if row is best)
     before = "missed" if today.hours is None else f"after {duration_words(today.hours)}"
     reason = (
-        f"windows of {best.window_size} answers and kind {best.chart} would have seen the incident after "
+        f"windows of {best.window_size} answers and kind {best.chart}"
+        f"{' with limits by hour of the week' if best.season else ''} would have seen the incident after "
         f"{duration_words(best.hours or 0.0)} (today: {before}), with {count(best.other_alarms, 'alarm')} "
         f"outside of it (today: {today.other_alarms})."
     )

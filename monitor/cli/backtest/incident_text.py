@@ -136,7 +136,7 @@ def _cells(row: SettingOutcome) -> list[str]:
     return [
         row.task,
         f"{row.window_size:,}{' today' if row.today else ''}",
-        row.chart,
+        f"{row.chart}{' by hour' if row.season else ''}",
         f"{row.labels_a_day:,.0f}",
         "not usable" if row.refused else after,
         f"{row.seen} of {row.models}",

@@ -167,6 +167,7 @@ class SettingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     today: Annotated[bool, Meta(description="Whether these are the settings of the configuration.")]
     window_size: int
     chart: str
+    season: Annotated[bool, Meta(description="Whether limits differ by hour of the week.")]
     label_share: Annotated[float, Meta(description="The share of the files' labels that the agent gets.")]
     labels_a_day: Annotated[float, Meta(description="Labels of all tasks a day.")]
     changes: Annotated[int, Meta(description="Number of changes of the configuration.")]

@@ -45,32 +45,46 @@ class Setting:
         The kind of chart; None for today's kind.
     share : float
         The share of the files' labels that the agent gets, 0 to 1.
+    season : bool or None
+        Whether there are limits by hour of the week; None for today's choice.
     """
 
     factor: float = 1.0
     kind: str | None = None
     share: float = 1.0
+    season: bool | None = None
 
     @property
     def changes(self) -> int:
         """The number of changes of the configuration."""
-        return (self.factor != 1) + (self.kind is not None)
+        return (self.factor != 1) + (self.kind is not None) + (self.season is not None)
 
 
-def settings_of(config: Config, labelled: bool) -> list[Setting]:
+def settings_of(config: Config, labelled: bool, seasonal: bool = False) -> list[Setting]:
     """Return the settings to try, of which the first is today's.
+
+    A season is tried with today's kind of chart, as the promised ARL0 holds best for it.
 
     Parameters
     ----------
     config : Config
     labelled : bool
         Whether the files have labels.
+    seasonal : bool
+        Whether charts with limits by hour of the week, or without if today's have them, are tried.
     """
     present = {task.chart.kind for task in config.scored_tasks.values() if task.chart.sigmas is None}
     only = next(iter(present)) if len(present) == 1 else None
     kinds = [None, *(kind for kind in _KINDS if present and kind != only)]
     shares = _LABEL_SHARES if labelled else _LABEL_SHARES[:1]
-    return [Setting(factor, kind, share) for share in shares for factor in _FACTORS for kind in kinds]
+    other = not all(task.chart.season for task in config.scored_tasks.values())
+    charts = [(kind, None) for kind in kinds] + [(None, other)] * seasonal
+    return [
+        Setting(factor, kind, share, season)
+        for share in shares
+        for factor in _FACTORS
+        for kind, season in charts
+    ]
 
 
 def changed_task(task: Task, setting: Setting) -> dict[str, Any]:
@@ -88,6 +102,9 @@ def changed_task(task: Task, setting: Setting) -> dict[str, Any]:
         age = task.window.max_age_seconds * setting.factor
         least = max(round(task.window.min_size * setting.factor), 1)
         window = {"size": size, "min_size": min(least, size), "max_age_seconds": age}
+    if setting.season is not None and setting.season != (task.chart.season is not None):
+        chart.pop("time_zone", None)
+        chart["season"] = "hour_of_week" if setting.season else None
     if task.chart.sigmas is not None:
         return {"window": window, "chart": chart}
     if setting.factor != 1 and not isinstance(task.chart.arl0, FalseAlarmBudget):

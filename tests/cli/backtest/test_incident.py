@@ -30,9 +30,9 @@ from monitor.cli.documents import DOCUMENTS
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from, load_config
 from monitor.config.root import Task
-from monitor.reports.window_report import rfc3339
+from monitor.reports.window_report import rfc3339, seconds_of
 from tests.daemon import CLASSES, command_here, configuration, ndjson, write_configuration
-from tests.streams import Record, Rig, answers, task
+from tests.streams import ORIGINAL, Record, Rig, answers, task
 
 ROWS, BEGIN, LENGTH = 4000, 2030, 1000
 START = 1.7e9
@@ -84,6 +84,68 @@ def outcome_of(case: BacktestOptions) -> IncidentOutcome:
     return incident
 
 
+def seasonal(folder: Path, days: int, season: bool) -> IncidentOutcome:
+    """Return the outcome of days of answers, fewer of them certain at weekends, with a drop in the last two.
+
+    Six windows of 50 close a day. The first day is a Monday.
+    """
+    rng, monday, rows = np.random.default_rng(31), 1_700_438_400.0, list[Record]()
+    for day in range(days):
+        weights = (0.1, 0.6, 0.3) if day % 7 >= 5 else UNSURE if day >= days - 2 else ORIGINAL
+        for each in answers(rng, 300, weights=weights, start=monday + 86_400 * day):
+            second = float(each["time"]) - monday - 86_400 * day  # type: ignore[arg-type]
+            rows.append({**each, "time": monday + 86_400 * day + 288 * second})
+    (folder / "weeks.ndjson").write_bytes(ndjson(rows))
+    chart = {"sigmas": 3} | ({"season": "hour_of_week", "time_zone": "Europe/Berlin"} if season else {})
+    window = {"size": 50, "min_size": 20, "max_age_seconds": 86_400}
+    first = {"window": window, "reference": {"first_windows": 42}, "chart": chart}
+    write_configuration(folder, configuration(task=first), "weeks.yaml")
+    period = rfc3339(monday + 86_400 * (days - 2)), rfc3339(monday + 86_400 * days)
+    document = document_of(options(folder, "weeks.ndjson", incident=period, config="weeks.yaml"))
+    assert document.incident is not None
+    reasons = [note for note in document.notes if note.startswith("chart.season is not tried")]
+    assert len(reasons) == (days < 30)
+    assert not reasons or reasons[0] == (
+        "chart.season is not tried: it needs four weeks before the incident, and the files begin 24.0 days "
+        "before it."
+    )
+    return document.incident
+
+
+@pytest.mark.slow
+def test_a_season_is_tried_and_recommended_where_the_history_has_four_weeks(tmp_path: Path) -> None:
+    incident = seasonal(tmp_path, 40, season=False)
+    assert [(each.window_size, each.season) for each in incident.settings] == [
+        (size, season) for size in (50, 25, 100) for season in (False, True)
+    ]
+    common, by_hour = incident.settings[:2]
+    assert by_hour.hours is not None
+    assert common.hours is None or by_hour.hours < common.hours
+    (best,) = incident.recommendations
+    assert best.configuration is not None
+    assert " and kind shewhart with limits by hour of the week would have seen the" in best.reason
+    config = yaml.safe_load((tmp_path / "weeks.yaml").read_text())
+    config["tasks"]["t"] |= yaml.safe_load(best.configuration)["tasks"]["t"]
+    better = load_config(write_configuration(tmp_path, config, "better.yaml"))
+    assert better.scored_tasks["t"].chart.season == "hour_of_week"
+    times = [seconds_of(each) for each in (incident.start, incident.end)]
+    job = GridJob(better, {}, (tmp_path / "weeks.ndjson",), Setting(), *times, 0)
+    again = replay_setting(job).log
+    (row,) = (
+        each
+        for each in incident.settings
+        if each.season and each.window_size == better.scored_tasks["t"].window.size
+    )
+    assert row.hours == pytest.approx((again.alarms[0].time - times[0]) / 3600)
+
+
+@pytest.mark.slow
+def test_a_season_of_today_is_tried_without_and_a_short_history_names_the_reason(tmp_path: Path) -> None:
+    today, without = seasonal(tmp_path, 40, season=True).settings[:2]
+    assert (today.season, today.today, without.season, without.changes) == (True, True, False, 1)
+    assert not any(each.season for each in seasonal(tmp_path, 26, season=False).settings)
+
+
 def row(**changes: Any) -> SettingOutcome:
     """Return an outcome that sees the incident after 10 hours, with two alarms outside of it."""
     plain = SettingOutcome(
@@ -91,6 +153,7 @@ def row(**changes: Any) -> SettingOutcome:
         today=False,
         window_size=100,
         chart="shewhart",
+        season=False,
         label_share=1.0,
         labels_a_day=10.0,
         changes=1,
@@ -365,6 +428,10 @@ def test_another_window_keeps_the_false_alarms_a_month_and_another_kind_drops_fo
     assert changed_task(plain, Setting(2.0, "ewma"))["chart"] == {"arl0": 185, "kind": "ewma"}
     ruled = Task(classes=("a", "b"), chart={"rules": [1, 2], "arl0": 20})  # type: ignore[arg-type]
     assert changed_task(ruled, Setting(4.0, "cusum"))["chart"] == {"arl0": 10, "kind": "cusum"}
+    by_hour = Task(classes=("a", "b"), chart={"season": "hour_of_week", "time_zone": "Europe/Berlin"})  # type: ignore[arg-type]
+    assert changed_task(by_hour, Setting(season=False))["chart"] == {"season": None}
+    assert changed_task(by_hour, Setting(season=True))["chart"] == changed_task(by_hour, Setting())["chart"]
+    assert changed_task(plain, Setting(season=True))["chart"] == {"season": "hour_of_week"}
     fixed = Task(classes=("a", "b"), chart={"sigmas": 3})  # type: ignore[arg-type]
     assert changed_task(fixed, Setting(0.5, "cusum"))["chart"] == {"sigmas": 3}
     models = {"m": {"answers_per_day": 1000}}
@@ -374,14 +441,18 @@ def test_another_window_keeps_the_false_alarms_a_month_and_another_kind_drops_fo
 
 
 def test_the_settings_begin_with_todays_and_try_each_kind_once() -> None:
-    def tried(**chart: Any) -> list[Setting]:
-        return settings_of(config_from({"tasks": {"t": {"classes": ["a", "b"], "chart": chart}}}), False)
+    def tried(seasonal: bool = False, **chart: Any) -> list[Setting]:
+        config = config_from({"tasks": {"t": {"classes": ["a", "b"], "chart": chart}}})
+        return settings_of(config, False, seasonal)
 
     assert [each.kind for each in tried()[:3]] == [None, "ewma", "cusum"]
     assert len(tried()) == 9
     assert [each.kind for each in tried(kind="cusum")[:3]] == [None, "shewhart", "ewma"]
     assert [each.kind for each in tried(sigmas=3)] == [None] * 3
     assert tried()[0] == Setting()
+    assert [each.season for each in tried(seasonal=True)[:4]] == [None, None, None, True]
+    assert len(tried(seasonal=True)) == 12
+    assert tried(seasonal=True, season="hour_of_week")[3] == Setting(season=False)
 
 
 def test_labels_of_a_smaller_share_are_among_those_of_a_larger_one() -> None:
