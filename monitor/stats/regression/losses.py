@@ -332,9 +332,7 @@ class LossReference:
         variance += _between(residuals, n)
         third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
         return undefined | {
-            name: MeanLoss(
-                known.value[k], float(variance[k]), float(third[k]), n, least, float(own[k]) / n
-            )
+            name: MeanLoss(known.value[k], float(variance[k]), float(third[k]), n, least, float(own[k]) / n)
             for k, (name, least) in enumerate(zip(known.names, known.least, strict=True))
         }
 
