@@ -77,7 +77,8 @@ class JudgeSettings:
         """Return the season of a metric, new or resumed from a snapshot; None if none is configured."""
         if self.task.chart.season is None:
             return None
-        return SeasonSettings(self.task.chart, f"{self.series}, {metric}", metric).build(state)
+        name, weight = f"{self.series}, {metric}", self.chart(metric).detector.newest_weight
+        return SeasonSettings(self.task.chart, name, metric, weight).build(state)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
         """Return the alarm of the accuracy by labels, new or resumed from a snapshot."""

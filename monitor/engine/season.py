@@ -78,11 +78,14 @@ class SeasonSettings:
     name : str
         The name of the series and the metric in the log.
     metric : str
+    weight : float
+        The weight of the newest window in what the chart judges: `Detector.newest_weight`.
     """
 
     chart: ChartConfig
     name: str
     metric: str
+    weight: float = 1.0
 
     def build(self, resume: SeasonState | None = None) -> SeasonLogic:
         """Return the season, new or resumed from a snapshot."""
@@ -107,7 +110,7 @@ class SeasonLogic:
         The result is None if the reference is shorter than four weeks, or has too few windows.
         """
         days, needed = count_days(point.hour for point in points)
-        if days < needed or (fit := fit_season(points)) is None:
+        if days < needed or (fit := fit_season(points, self._settings.weight)) is None:
             return None
         if fit.left_out:
             log.warning(
@@ -229,7 +232,7 @@ class SeasonLogic:
 
     def _fit(self) -> Baseline | None:
         points = self._counted()
-        fit = fit_season(points)
+        fit = fit_season(points, self._settings.weight)
         if fit is not None:
             hours = {point.hour for point in points}
             self._labelled = {hour: each for hour, each in self._labelled.items() if hour in hours}

@@ -58,15 +58,15 @@ class Trial:
     common: Baseline
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, pattern: Floats, per_hour: int) -> Trial:
-        """Draw a reference with `per_hour` windows in each hour, and fit its season."""
+    def draw(cls, rng: np.random.Generator, pattern: Floats, per_hour: int, kind: str = "shewhart") -> Trial:
+        """Draw a reference with `per_hour` windows in each hour, and fit its season for a kind of chart."""
         hours = np.repeat(np.arange(WEEKS * HOURS), per_hour)
         values = windows(rng, pattern, hours)
         points: dict[int, HourPoint] = {}
         for hour, value in zip(hours.tolist(), values.tolist(), strict=True):
             first = HourPoint.from_window(hour, value, SIZE, ROW_SD)
             points[hour] = points[hour].plus(value, SIZE) if hour in points else first
-        fit = fit_season(list(points.values()))
+        fit = fit_season(list(points.values()), CHARTS[kind]().detector.newest_weight)
         assert fit is not None
         return cls(pattern, per_hour, fit, Baseline(values, np.full(len(values), float(SIZE)), ROW_SD))
 
@@ -124,7 +124,10 @@ def rate(
     """Return false alarms of a window as multiples of the promise, and their standard error."""
     rng = np.random.default_rng([seed, *map(ord, name), per_hour])  # the same references for each `how`
     many = np.array(
-        [alarms(Trial.draw(rng, PATTERNS[name], per_hour), kind, how, rng, STREAM) for _ in range(trials)],
+        [
+            alarms(Trial.draw(rng, PATTERNS[name], per_hour, kind), kind, how, rng, STREAM)
+            for _ in range(trials)
+        ],
         dtype=np.float64,
     )
     return float(many.mean()) * ARL0 / STREAM, float(many.std(ddof=1)) * ARL0 / STREAM / math.sqrt(trials)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from tests.fidelity.season import PATTERNS, Trial, delay, rate
+from tests.fidelity.season import PATTERNS, Trial, delay, false_alarms, rate
+from tests.harness import kept
 
 TRIALS = 60  # of 2,000 windows: 324 alarms at the promise
 
@@ -15,6 +18,20 @@ def test_with_a_season_false_alarms_remain_as_promised(pattern: str) -> None:
     times, error = rate(pattern, "on", TRIALS, seed=7)
     assert error < 0.12
     assert abs(times - 1) < 4 * error
+
+
+@pytest.mark.parametrize("kind", ["ewma", "cusum"])
+def test_charts_that_add_up_windows_keep_the_promise_under_mondays(kind: str) -> None:
+    times, error = rate("Mondays", "on", TRIALS, kind, seed=7)
+    assert error < 0.12
+    assert abs(times - 1) < 4 * error
+
+
+def test_the_kept_table_keeps_the_promise_with_a_season() -> None:
+    rows = re.findall(r"^(\w+) +(\w+) +\d +on +(\d+) ", kept(false_alarms, "alarms"), re.MULTILINE)
+    assert {("ewma", "Mondays"), ("cusum", "Mondays")} < {row[:2] for row in rows}
+    for kind, pattern, arl0 in rows:
+        assert 330 <= int(arl0) <= 420, (kind, pattern)
 
 
 def test_without_a_season_mondays_raise_more_and_with_few_windows_far_more() -> None:

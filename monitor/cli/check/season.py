@@ -94,7 +94,7 @@ def _days(reference: Reference, task: Task) -> int:
 def _proposals(name: str, task: Task, model: str, reference: Reference) -> Iterator[str]:
     """Yield a sentence for each metric that differs between the hours of the week in a reference."""
     for metric, points in _hours(name, task, model, reference).items():
-        fit = fit_season(points)
+        fit = fit_season(points, chart_for(task.charting, metric).detector.newest_weight)
         days, needed = count_days(point.hour for point in points)
         if fit is None or fit.p_value >= PROPOSED_BELOW or days < needed:
             continue

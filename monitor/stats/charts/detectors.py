@@ -86,6 +86,11 @@ class Detector(ABC):
         """The threshold to use if the rate of alarms does not depend on the threshold, otherwise None."""
         return None
 
+    @property
+    def newest_weight(self) -> float:
+        """The weight λ of the newest window in what the detector judges, above 0; 1 for windows alone."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class RunRules(Detector):
@@ -151,6 +156,11 @@ class EwmaDetector(Detector):
         """Return the memory of the average. `threshold` is the half width of its limits in sigmas."""
         return EwmaMemory(self.weight, threshold, state)
 
+    @property
+    def newest_weight(self) -> float:
+        """The weight λ."""
+        return self.weight
+
 
 @dataclass(frozen=True)
 class CusumDetector(Detector):
@@ -182,6 +192,11 @@ class CusumDetector(Detector):
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:
         """Return the memory of both sums. `threshold` is the decision interval in sigmas."""
         return CusumMemory(self.shift / 2, threshold, state)
+
+    @property
+    def newest_weight(self) -> float:
+        """The λ of the EWMA chart that detects the same shift soonest, which looks back about as far."""
+        return best_weight(self.shift)
 
 
 LIGHTEST = 0.05

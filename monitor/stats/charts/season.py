@@ -22,9 +22,11 @@ gives three linear equations; they are solved by least squares with τ² ≥ 0.
 
 **Chart.** A chart judges ``x − ŝ_h`` in place of x. This difference varies by ``v/n + V_h`` around μ, like
 the estimate of a window of ``n·v/(v + n·V_h)`` rows. The chart therefore gets this number of rows, which
-widens the limits of hours with few rows. Averaged over the hours, false alarms remain as promised. But EWMA
-and CUSUM charts add up the error that the hours of a day have in common: with a Monday three points lower,
-an ARL0 of 370 becomes 306 and 316 (``python -m tests.fidelity.season``; `Shewhart`: 377).
+widens the limits of hours with few rows. Averaged over the hours, false alarms remain as promised. EWMA and
+CUSUM charts add up the error that successive hours have in common. With the variance of the moving average of
+these errors, times ``(2 - λ)/λ``, in place of V_h, the average would vary as such a chart assumes. But an
+error that lasts all day raises one alarm in place of several, so the chart gets the mean of both variances.
+With a Monday three points lower, an ARL0 of 370 is then 358 and 373 (``python -m tests.fidelity.season``).
 
 **Baseline.** A window has moved the mean of its own hour, so its deviation from ŝ_h is too small to show how
 much windows vary. The baseline of the chart therefore consists of differences from the ŝ_h that follows from
@@ -145,7 +147,7 @@ class Season:
     offsets : (168,) float64
         ŝ_h: the deviation of each hour from the common centre, in the unit of the estimates.
     variances : (168,) float64
-        V_h: the variance of the error of each offset.
+        V_h: the variance of the error of each offset, as it matters to the chart.
     row_variance : float
         v: the variance of one row of a window, without the season.
     """
@@ -185,12 +187,18 @@ class SeasonFit(NamedTuple):
     left_out: int
 
 
-def fit_season(points: Sequence[HourPoint]) -> SeasonFit | None:
+def fit_season(points: Sequence[HourPoint], weight: float = 1.0) -> SeasonFit | None:
     """Return the season of these cells, or None if fewer than `FEWEST_REPEATED` cells repeat an hour.
 
     The result assumes independent cells, and deviations that are normal numbers. It misleads for a few
     extreme hours that neither their day nor their hour of the day shares: their deviations are shrunk too
     much, so that they raise more false alarms than other hours.
+
+    Parameters
+    ----------
+    points : sequence of HourPoint
+    weight : float
+        λ: the weight of the newest window in the average that the chart judges (`Detector.newest_weight`).
 
     Examples
     --------
@@ -220,7 +228,8 @@ def fit_season(points: Sequence[HourPoint]) -> SeasonFit | None:
     row_variance = max(_within(hour, value, size, repeated), least)
     covariance = _covariance(means[known], total[known], known, variance)
     posterior = _Posterior.of(means[known], variance / total[known], known, covariance)
-    season = Season(posterior.offsets, posterior.variances, row_variance)
+    averaged = posterior.averaged(known, weight, float(rows.sum() / size.sum()))
+    season = Season(posterior.offsets, averaged, row_variance)
     # Without the cell itself; a subtraction that leaves rounding errors alone leaves no rows.
     others = np.where(total[hour] - rows > 0.5, total[hour] - rows, 0.0)
     rest = np.divide(sums[hour] - rows * mean, others, out=np.zeros(len(hour)), where=others > 0)
@@ -260,8 +269,10 @@ class _Posterior:
 
     Parameters
     ----------
-    offsets, variances : (168,) float64
-        ŝ, and the diagonal of V.
+    offsets : (168,) float64
+        ŝ.
+    covariance : (168, 168) float64
+        V.
     center : float
         μ, the generalised least squares estimate.
     means, errors : (168,) float64
@@ -269,7 +280,7 @@ class _Posterior:
     """
 
     offsets: Floats
-    variances: Floats
+    covariance: Floats
     center: float
     means: Floats
     errors: Floats
@@ -283,13 +294,32 @@ class _Posterior:
         center = float(inverse.sum(axis=0) @ means / inverse.sum())
         away = inverse @ (means - center)
         gain = covariance[:, hours] @ inverse
-        variances = covariance.diagonal() - np.sum(gain * covariance[:, hours], axis=1)
-        offsets, variances = covariance[:, hours] @ away, np.maximum(variances, 0.0)
-        others, left = offsets.copy(), variances.copy()
+        offsets, rest = covariance[:, hours] @ away, covariance - gain @ covariance[hours]
+        others, left = offsets.copy(), np.maximum(rest.diagonal(), 0.0)
         diagonal = inverse.diagonal()
         others[hours] = means - center - away / diagonal
         left[hours] = np.maximum(1 / diagonal - errors, 0.0)
-        return cls(offsets, variances, center, others, left)
+        return cls(offsets, rest, center, others, left)
+
+    def averaged(self, hours: Ints, weight: float, windows: float) -> Floats:
+        """Return the variance of the error of each hour, (168,), as it matters to a moving average.
+
+        Parameters
+        ----------
+        hours : (k,) int64
+            The hours of the week with windows. The others have the diagonal of V.
+        weight : float
+            λ, above 0 and up to 1; with 1, the result is the diagonal of V.
+        windows : float
+            The number of windows in an hour, at least 1.
+        """
+        kept = (1 - weight) ** windows
+        lags = np.subtract.outer(np.arange(len(hours)), np.arange(len(hours))) % len(hours)
+        average = kept**lags * (1 - kept) / (1 - kept ** len(hours))
+        own = np.sum(average @ self.covariance[np.ix_(hours, hours)] * average, axis=1)
+        variances = self.covariance.diagonal().copy()
+        variances[hours] = (variances[hours] + own * (2 - weight) / weight) / 2
+        return np.maximum(variances, 0.0)
 
     def without_own(self, hour: Ints, rest: Floats, rows: Floats, variance: float) -> tuple[Floats, Floats]:
         """Return offsets and variances of cells' hours from other cells alone, (k,) and (k,).

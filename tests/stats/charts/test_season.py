@@ -84,7 +84,7 @@ def moments(points: list[HourPoint]) -> tuple[float, Any]:
 def conditional(
     points: list[HourPoint], variance: float, sigma: Any, center: float | None = None
 ) -> tuple[Any, Any, float]:
-    """Return means and variances of the hours' deviations, by the joint normal distribution with all cells.
+    """Return means and covariances of the hours' deviations, by the joint normal distribution with all cells.
 
     Without a centre, it is the generalised least squares estimate.
     """
@@ -94,7 +94,7 @@ def conditional(
     if center is None:
         center = float(inverse.sum(axis=0) @ x / inverse.sum())
     gain = sigma @ design.T @ inverse
-    return gain @ (x - center), (sigma - gain @ design @ sigma).diagonal(), center
+    return gain @ (x - center), sigma - gain @ design @ sigma, center
 
 
 def uneven(rng: np.random.Generator) -> list[HourPoint]:
@@ -112,17 +112,42 @@ def test_the_offsets_are_the_posterior_of_the_joint_normal_distribution() -> Non
     assert fit.left_out == 0
     variance, sigma = moments(points)
     assert sigma[0, 0] > sigma[0, 1] > 0
-    offsets, variances, center = conditional(points, variance, sigma)
+    offsets, covariance, center = conditional(points, variance, sigma)
     np.testing.assert_allclose(fit.season.offsets, offsets, atol=1e-7)
-    np.testing.assert_allclose(fit.season.variances, variances, rtol=1e-4)
+    np.testing.assert_allclose(fit.season.variances, covariance.diagonal(), rtol=1e-4)
     for at in range(0, len(points), 97):  # the baseline leaves out the cell of each window
         others = points[:at] + points[at + 1 :]
-        offsets, variances, _ = conditional(others, variance, sigma, center)
+        offsets, covariance, _ = conditional(others, variance, sigma, center)
         hour = points[at].hour % HOURS
         size, row_variance = points[at].size, fit.season.row_variance
         assert fit.baseline.values[at] == pytest.approx(points[at].value - offsets[hour], abs=1e-7)
-        rows = size * row_variance / (row_variance + size * variances[hour])
+        rows = size * row_variance / (row_variance + size * covariance[hour, hour])
         assert fit.baseline.sizes[at] == pytest.approx(rows, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.14, 0.6])
+def test_a_chart_that_averages_windows_gets_half_of_the_variance_that_hours_have_in_common(
+    weight: float,
+) -> None:
+    points = uneven(np.random.default_rng(8))
+    fit = fit_season(points, weight)
+    assert fit is not None
+    _, covariance, _ = conditional(points, *moments(points))
+    known = sorted({p.hour % HOURS for p in points})
+    windows = sum(p.rows for p in points) / sum(p.size for p in points)
+    for at in (0, 40, len(known) - 1):
+        left, parts = 1.0, dict.fromkeys(known, 0.0)
+        for back in range(20 * len(known)):  # the weights of the hours before, for many weeks
+            newest = 1 - (1 - weight) ** windows
+            parts[known[(at - back) % len(known)]] += left * newest
+            left *= 1 - newest
+        own = sum(parts[i] * parts[j] * covariance[i, j] for i in known for j in known)
+        hour = known[at]
+        expected = (covariance[hour, hour] + own * (2 - weight) / weight) / 2
+        assert fit.season.variances[hour] == pytest.approx(expected, rel=1e-4)
+    assert fit.season.offsets.tobytes() == fitted(points).season.offsets.tobytes()
+    (never, *_) = set(range(HOURS)) - set(known)
+    assert fit.season.variances[never] == pytest.approx(covariance[never, never], rel=1e-4)
 
 
 def test_the_order_of_the_cells_changes_no_bit() -> None:
