@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from tests.fidelity.shared import Fleet, independent, one_drop, shared_drop
+from tests.fidelity.shared import Fleet, independent, one_drop, shared_drop, table
+from tests.harness import kept
 
 pytestmark = pytest.mark.simulation
 
@@ -24,6 +27,23 @@ def test_independent_models_share_fewer_alarms_than_arl0_allows(
     assert quiet.own > 0
     assert quiet.alarms <= 0.2 * quiet.rounds / 370, quiet
     assert quiet.moved <= 0.1
+
+
+@pytest.mark.parametrize(("models", "correlation"), [(4, 0.8), (8, 0.8), (20, 0.3), (20, 0.8)])
+def test_models_whose_noise_is_correlated_share_no_more_alarms_than_arl0_allows(
+    models: int, correlation: float
+) -> None:
+    quiet = independent(models, 500, 15, 12, correlation=correlation)
+    assert quiet.own > 0
+    assert quiet.alarms <= quiet.rounds / 370, quiet  # 16; the kept table has about half
+
+
+def test_the_kept_table_allows_each_number_of_shared_alarms() -> None:
+    rows = re.findall(r"^(\S.*?) +([\d,]+) +(\d+) +(\d+\.\d) +[\d,]+ +[\d.]+%$", kept(table), re.MULTILINE)
+    named = {f"{models} models, correlation {each}" for models in (4, 8, 20) for each in (0.3, 0.8)}
+    assert named < {row[0] for row in rows}
+    for name, _, shared, allowed in rows:
+        assert int(shared) <= float(allowed), name
 
 
 def test_a_drop_of_one_model_beside_nineteen_is_not_shared() -> None:

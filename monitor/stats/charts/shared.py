@@ -20,6 +20,10 @@ FEWEST_ALARMS = 2
 """The smallest number of active alarms among models that share a change. With one alarm, a single model that
 fell long ago would wait for chance to move the others."""
 
+_ALARMED_SHARE = 1 / 3
+"""The smallest share of models with an active alarm among models that share a change. For a smaller share, a
+fall that the noise of all models has in common would be enough: see `moved_together`."""
+
 MOVED = 1.645
 """The distance from the centre, in standard deviations, at which a model has moved: the 5 % point of the
 normal distribution, which chance passes once in 20 windows."""
@@ -42,8 +46,14 @@ def moved_together(deviations: Floats, alarmed: Flags) -> Flags:
     2. Their number is more than chance. If each model moved independently with a probability of 10 %, as
        large a number would have a probability of at most 1/370. This demands all of 3 or 4 models, 4 of 5 or
        6, 5 of 7, and otherwise nothing beyond the first condition.
-    3. At least `FEWEST_ALARMS` of their alarms are on. So a shared change names no change that the charts do
-       not show, and models whose noise is alike raise no more shared alarms than alarms of their own.
+    3. The alarms of a third of all models are on, and at least `FEWEST_ALARMS`. So a shared change names no
+       change that the charts do not show.
+
+    Models that answer the same requests have noise in common. Because of the third condition, they share
+    changes by chance more rarely than one chart has false alarms, whatever the correlation of their noise: a
+    third of the models pass their limits L together only if the common noise alone falls nearly as low. If
+    any two of many models have the correlation ρ, this has the probability ``Φ(-(L - √(1-ρ)·0.43)/√ρ)``, at
+    most 1/670 for L = 3. (`tests.fidelity.shared` has simulations with few models and alarms that stay on.)
 
     The test compares models only by their signs and counts, so neither one huge drop nor models with windows
     of very different variance can decide it. It does not find a change that is too small for every chart, and
@@ -67,7 +77,8 @@ def moved_together(deviations: Floats, alarmed: Flags) -> Flags:
     array([ True,  True,  True,  True])
     """
     moved = alarmed | (deviations <= -MOVED)
-    enough = len(moved) >= FEWEST_MODELS and alarmed.sum() >= FEWEST_ALARMS
+    fewest = max(FEWEST_ALARMS, _ALARMED_SHARE * len(moved))
+    enough = len(moved) >= FEWEST_MODELS and alarmed.sum() >= fewest
     return moved if enough and moved.sum() >= fewest_moved(len(moved)) else np.zeros_like(moved)
 
 

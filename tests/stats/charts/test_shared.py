@@ -20,7 +20,9 @@ def counted(deviations: np.ndarray, alarmed: np.ndarray) -> np.ndarray:
     moved = [bool(on) or value <= -MOVED for value, on in zip(deviations, alarmed, strict=True)]
     n, k = len(moved), sum(moved)
     tail = sum(comb(n, i) * 0.1**i * 0.9 ** (n - i) for i in range(k, n + 1))
-    shared = n >= FEWEST_MODELS and 2 * k > n and tail <= 1 / 370 and sum(map(bool, alarmed)) >= FEWEST_ALARMS
+    alarms = sum(map(bool, alarmed))
+    enough = alarms >= FEWEST_ALARMS and 3 * alarms >= n
+    shared = n >= FEWEST_MODELS and 2 * k > n and tail <= 1 / 370 and enough
     return np.array([each and shared for each in moved])
 
 
@@ -51,9 +53,20 @@ def test_one_huge_drop_beside_quiet_models_is_not_shared() -> None:
 
 
 def test_a_second_alarm_is_needed_beside_a_model_that_fell_long_ago() -> None:
+    deviations = np.full(4, -2.0)
+    assert not moved_together(deviations, flags("1000")).any()
+    assert moved_together(deviations, flags("1100")).all()
+
+
+def test_the_alarms_of_a_third_of_the_models_are_needed_beside_noise_that_they_have_in_common() -> None:
     deviations = np.full(20, -2.0)
-    assert not moved_together(deviations, flags("1" + "0" * 19)).any()
-    assert moved_together(deviations, flags("11" + "0" * 18)).all()
+    assert not moved_together(deviations, flags("1" * 6 + "0" * 14)).any()
+    assert moved_together(deviations, flags("1" * 7 + "0" * 13)).all()
+    for models in range(6, 301, 3):  # a third is exact
+        alarmed = np.arange(models) < models // 3
+        assert moved_together(np.full(models, -2.0), alarmed).all(), models
+        alarmed[0] = False
+        assert not moved_together(np.full(models, -2.0), alarmed).any(), models
 
 
 def test_the_quiet_models_are_left_out() -> None:
