@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from contextlib import contextmanager
 from functools import reduce
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -48,11 +50,12 @@ def hook(
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Run the receiver; yield its address, and a function that returns what it printed."""
     programs = folder / "bin"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     (programs / "blindsight").write_text(f'#!/bin/sh\nexec {sys.executable} -m monitor.cli "$@"\n')
     (programs / "blindsight").chmod(0o755)
     listen = f"127.0.0.1:{free_ports(1)[0]}"
-    options = ["--listen", listen, "--poll", "0.2", *limits, str(folder / "config.yaml"), page]
+    state = ["--state", str(folder / "retrain.json")]
+    options = ["--listen", listen, "--poll", "0.2", *state, *limits, str(folder / "config.yaml"), page]
     path = f"{programs}:{os.environ['PATH']}"
     log = folder / "hook.log"
     with log.open("wb") as out:
@@ -256,6 +259,60 @@ def test_a_job_and_a_version_that_do_not_come_end_and_the_next_job_runs(tmp_path
 
 
 @pytest.mark.slow
+def test_a_restart_keeps_the_pause_and_ends_the_job_that_runs(tmp_path: Path) -> None:
+    child, state = tmp_path / "child", tmp_path / "retrain.json"
+    with hook(tmp_path, "sh", "-c", f"sleep 600 & echo $! > {child}; wait") as (address, log):
+        assert post(address, notification()) == 200
+        wait_until(lambda: child.exists() and child.read_text().endswith("\n"), "the job runs")
+        running = int(child.read_text())
+        assert is_running(running)
+    wait_until(lambda: not is_running(running), "the job ends with the receiver")
+    assert "failed" not in log()
+    ((task, model, _),) = json.loads(state.read_text())
+    assert (task, model) == ("t", "erm")
+    with hook(tmp_path, "false") as (address, log):
+        assert post(address, notification()) == 200
+        wait_until(lambda: "t/erm: no job, as its last one was 0.0 hours ago" in log(), "it is refused")
+    state.write_text(json.dumps([["t", "erm", 0.0]]))
+    with hook(tmp_path, "false") as (address, log):
+        assert post(address, notification()) == 200
+        wait_until(lambda: "t/erm: failed" in log(), "a job runs after the pause")
+
+
+@pytest.mark.slow
+def test_a_job_runs_while_another_model_waits_for_answers(tmp_path: Path) -> None:
+    with hook(tmp_path, "sh", "-c", 'test "$MODEL" = erm && echo 2') as (address, log):
+        assert post(address, notification()) == 200
+        assert post(address, notification(model="next")) == 200
+        wait_until(lambda: "t/next: failed" in log(), "the next job runs")
+        assert "t/erm: version 2 is trained" in log()
+        assert post(address, notification()) == 200
+        wait_until(lambda: "t/erm: no job, as one runs or waits" in log(), "it still waits")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_start", [b"", b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n"])
+def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(tmp_path: Path, request_start: bytes) -> None:
+    with hook(tmp_path, "false") as (address, _):
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
+            connection.sendall(request_start)
+            connection.settimeout(1.0)
+            answer = b"none yet"
+            for _ in range(int(PATIENCE_SECONDS)):
+                try:
+                    connection.sendall(b"x")
+                    answer = connection.recv(1000)
+                except TimeoutError:
+                    continue
+                except (BrokenPipeError, ConnectionResetError):
+                    answer = b""
+                break
+    assert answer != b"none yet"
+    assert not request_start or b" 408 " in answer
+
+
+@pytest.mark.slow
 def test_a_page_of_another_program_and_a_version_without_answers_end_the_wait(tmp_path: Path) -> None:
     bodies = [b'{"x": 1}', b"no JSON", b'{"models": [{"model": "erm", "version": "1"}]}']
 
@@ -304,6 +361,12 @@ def test_the_start_names_an_address_and_a_command_that_cannot_work(tmp_path: Pat
     job = tmp_path / "job"
     job.write_text("")
     job.chmod(0o755)
+    state = tmp_path / "state"
+    state.write_text("{}[")
+    (tmp_path / "blindsight").symlink_to(job)
+    wanted = f"--state: {state} cannot be used: "
+    assert wanted in run("--state", str(state), "config.yaml", page, "job")
+    (tmp_path / "blindsight").unlink()
     assert "there is no command 'nonesuch'; install it" in run("config.yaml", page, "nonesuch")
     assert "there is no command 'blindsight'; install it, or add its folder to PATH" in run(
         "config.yaml", page, "job"
@@ -316,3 +379,121 @@ def test_it_listens_on_an_address_of_ipv6(tmp_path: Path) -> None:
     with hook(tmp_path, "false", limits=["--listen", listen]) as (_, log):
         assert post(f"http://{listen}", notification()) == 200
         wait_until(lambda: "t/erm: failed" in log(), "the job runs")
+
+
+# ── Airflow ──
+
+
+class Airflow(BaseHTTPRequestHandler):
+    """Answers as Airflow 3.3.2 does, for a DAG whose run ends after two looks."""
+
+    runs: ClassVar[dict[str, list[str]]]
+    posted: ClassVar[list[dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.posted.append(body)
+        if self.path == "/auth/token":
+            known = body == {"username": "hook", "password": "secret"}
+            self.say(*((201, {"access_token": "t0k"}) if known else (401, {"detail": "Invalid credentials"})))
+        elif self.headers["Authorization"] != "Bearer t0k":
+            self.say(401, {"detail": "Not authenticated"})
+        elif "logical_date" not in body:
+            missing = {"type": "missing", "loc": ["body", "logical_date"], "msg": "Field required"}
+            self.say(422, {"detail": [missing]})
+        else:
+            self.say(200, self.run_of("manual__2026-11-29T01:23:22+00:00"))
+
+    def do_GET(self) -> None:
+        path = self.path.removeprefix(
+            "/api/v2/dags/retrain/dagRuns/manual__2026-11-29T01%3A23%3A22%2B00%3A00"
+        )
+        if path == "/taskInstances/train/xcomEntries/return_value":
+            self.say(200, {"key": "return_value", "dag_id": "retrain", "task_id": "train", "value": "7"})
+        elif path:
+            self.say(404, {"detail": f"no {path}"})
+        else:
+            self.say(200, self.run_of("manual__2026-11-29T01:23:22+00:00"))
+
+    def run_of(self, name: str) -> dict[str, Any]:
+        states = self.runs["states"]
+        state = states.pop(0) if len(states) > 1 else states[0]
+        return {"dag_run_id": name, "dag_id": "retrain", "logical_date": None, "state": state}
+
+    def say(self, status: int, body: object) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *words: Any) -> None:
+        """Write nothing on standard error."""
+
+
+def run_airflow_job(
+    *states: str, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """Run airflow_job.py against an Airflow whose run has these states; return it, and what it posted."""
+    Airflow.runs, Airflow.posted = {"states": list(states)}, []
+    cause = {"TASK": "delay", "MODEL": "erm", "METRIC": "accuracy", "REASON": 'fell by "3" points {{ x }}'}
+    login = {"AIRFLOW_USERNAME": "hook", "AIRFLOW_PASSWORD": "secret"}
+    with LocalServer(Airflow) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", FAST, str(FOLDER / "airflow_job.py")],
+            env={"AIRFLOW_URL": f"{server.url}/", **login, **cause, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+    return done, Airflow.posted
+
+
+FAST = "import runpy, sys, time; time.sleep = lambda seconds: None; runpy.run_path(sys.argv[1], run_name='__main__')"
+
+
+@pytest.mark.slow
+def test_a_job_runs_the_dag_and_prints_the_version_of_its_run() -> None:
+    done, (login, posted) = run_airflow_job("queued", "running", "success")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
+    assert login == {"username": "hook", "password": "secret"}
+    assert posted["logical_date"] is None
+    reason = 'fell by "3" points {{ x }}'
+    assert posted["conf"] == {"TASK": "delay", "MODEL": "erm", "METRIC": "accuracy", "REASON": reason}
+    done, posts = run_airflow_job("success", AIRFLOW_TOKEN="t0k")
+    assert (done.stdout, len(posts)) == ("7\n", 1)
+
+
+@pytest.mark.slow
+def test_a_job_of_airflow_that_fails_says_why() -> None:
+    failed, _ = run_airflow_job("queued", "failed")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "manual__2026-11-29T01:23:22+00:00: the run failed; its log is on Airflow's page" in failed.stderr
+    refused, _ = run_airflow_job("success", AIRFLOW_PASSWORD="x")
+    assert refused.returncode == 1
+    assert '/auth/token: Airflow answered 401: {"detail": "Invalid credentials"}' in refused.stderr
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "airflow_job.py")],
+        env={"AIRFLOW_TOKEN": "t", "TASK": "delay", "MODEL": "erm", "METRIC": "accuracy"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.stderr == "missing in the environment: AIRFLOW_URL, REASON; set each of them\n"
+
+
+def test_the_dag_gives_the_cause_to_the_job_and_returns_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decorators of Airflow are replaced; by hand the file has run in Airflow 3.3.2."""
+    tasks: list[Callable[..., str]] = []
+    sdk = ModuleType("airflow.sdk")
+    sdk.Param = lambda default, type: default  # type: ignore[attr-defined]
+    sdk.dag = lambda **settings: lambda function: function  # type: ignore[attr-defined]
+    sdk.task = lambda function: lambda: tasks.append(function)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
+    runpy.run_path(str(FOLDER / "airflow_dag.py"))
+    job = tmp_path / "job.py"
+    job.write_text("import os, sys\nprint(os.environ['REASON'], sys.argv[1])\nprint(2)\n")
+    monkeypatch.setenv("RETRAIN_COMMAND", f"{sys.executable} {job} fast")
+    params = {"TASK": "delay", "MODEL": "erm", "METRIC": "accuracy", "REASON": "{{ fell }}"}
+    assert tasks[0](params=params) == "2"
