@@ -447,7 +447,11 @@ def run_airflow_job(
     return done, Airflow.posted
 
 
-FAST = "import runpy, sys, time; time.sleep = lambda seconds: None; runpy.run_path(sys.argv[1], run_name='__main__')"
+FAST = """\
+import runpy, sys, time
+time.sleep = lambda seconds: None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 
 @pytest.mark.slow
@@ -480,13 +484,14 @@ def test_a_job_of_airflow_that_fails_says_why() -> None:
     assert done.stderr == "missing in the environment: AIRFLOW_URL, REASON; set each of them\n"
 
 
+@pytest.mark.slow
 def test_the_dag_gives_the_cause_to_the_job_and_returns_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decorators of Airflow are replaced; by hand the file has run in Airflow 3.3.2."""
     tasks: list[Callable[..., str]] = []
     sdk = ModuleType("airflow.sdk")
-    sdk.Param = lambda default, type: default  # type: ignore[attr-defined]
+    sdk.Param = lambda default, **schema: default  # type: ignore[attr-defined]
     sdk.dag = lambda **settings: lambda function: function  # type: ignore[attr-defined]
     sdk.task = lambda function: lambda: tasks.append(function)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
