@@ -268,7 +268,8 @@ class SeasonLogic:
         before, enough = count_days(hour for hour in hours if hour // _DAY != last)
         if not before or before < enough:
             begin = max(first + WEEKS * 7, last + 1 + max(needed - days, 0))
-            return f"they need four weeks of windows in control, and begin on {date_of(begin * _DAY)}"
+            what = "four weeks of windows of one version in control"
+            return f"they need {what}, and begin on {date_of(begin * _DAY)}"
         if repeated_cells(points) < FEWEST_REPEATED:
             return f"they need {FEWEST_REPEATED} hours with windows in the same hour of an earlier week"
         if held:

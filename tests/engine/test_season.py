@@ -24,7 +24,8 @@ WEEK = HOURS * ROWS
 CHART = {"season": "hour_of_week", "arl0": 370, "min_change": 0}
 SEASON: dict[str, Any] = {"chart": CHART, "window": {"size": ROWS, "min_size": 5}}
 WAITS = (
-    "no limits by hour of the week yet: they need four weeks of windows in control, and begin on 2024-01-29"
+    "no limits by hour of the week yet: they need four weeks of windows of one version in control, and begin "
+    "on 2024-01-29"
 )
 
 
