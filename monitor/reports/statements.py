@@ -346,7 +346,7 @@ def count(number: int, noun: str) -> str:
 
 
 def in_unit(estimate: Estimate, unit: str) -> str:
-    """Return an estimate with its interval and its unit, with three digits of the larger end.
+    """Return an estimate with its interval and its unit, with three digits of the larger end, or in per cent.
 
     Examples
     --------
@@ -355,11 +355,11 @@ def in_unit(estimate: Estimate, unit: str) -> str:
     >>> in_unit(Estimate(0.0, -1.5, 1.5, 0.95, 9), "")
     '0.00 (-1.50 to 1.50)'
     >>> in_unit(Estimate(0.8534, 0.821, 0.88, 0.95, 500), "ratio")
-    '85.3 (82.1 to 88.0) %'
+    '85.3 % (82.1 to 88.0)'
     """
     ends = estimate.value, estimate.lower, estimate.upper
     if unit == RATIO:
-        unit, ends = "%", (100.0 * ends[0], 100.0 * ends[1], 100.0 * ends[2])
+        return "{:.1f} % ({:.1f} to {:.1f})".format(*(100.0 * end for end in ends))
     value, lower, upper = three_digits(*ends)
     return f"{value} ({lower} to {upper}) {unit}".rstrip()
 

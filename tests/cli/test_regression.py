@@ -185,6 +185,7 @@ def test_a_store_keeps_the_numbers_over_a_restart_and_verify_recomputes_them(tmp
         "store": {"path": "state", "every_seconds": 0.05},
     }
     config = settings(tmp_path, **more)
+    config["tasks"]["t"]["error_metrics"] = ["mae", "wape", "r2"]
     for part in (rows[:900], rows):
         (tmp_path / "in.ndjson").write_bytes(ndjson(part))
         with DaemonProcess(tmp_path, config) as daemon:

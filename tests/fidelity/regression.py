@@ -18,7 +18,7 @@ The reference has 5,000 rows. Settings were chosen on other seeds.
 `engine`: the same rows as records of a task of `kind: regression`, with the interval from the 5 % to the 95 %
 quantile of a model that does not see the text and the curvature. The intervals are those of the reports of an
 engine, for each metric of errors: those without labels, for the window's own value, then those of the
-window's labels, for the value of a million rows. 30 is added to predictions and labels, so that labels are
+window's labels, for the value of a million rows. 50 is added to predictions and labels, so that labels are
 above 0.
 
 `flights`: the delay at arrival in minutes, of flights from New York in 2013 that departed. A ridge
@@ -58,7 +58,7 @@ from tests.streams import Rig
 METRICS = ("mae", "rmse", "bias", "within")
 SIZES = (200, 500, 2000)
 LEVELS = (0.05, 0.95)
-OFFSET = 30.0
+OFFSET = 50.0
 MOVES = (0.0, 0.5, 1.0, 1.5)
 KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "number", "text")
 REFERENCE_ROWS = 5000

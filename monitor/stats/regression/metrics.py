@@ -136,7 +136,7 @@ def losses_of(
     if labels is not None:
         centred = labels - labels.mean()  # so that the squares of large labels keep their digits
         with np.errstate(divide="ignore", invalid="ignore"):
-            losses["mape"] = RowLosses(np.abs(errors) / np.abs(labels), 0)
+            losses["mape"] = RowLosses(np.abs(errors) / np.abs(labels), 1)
         losses["size"] = RowLosses(np.abs(labels), 0)
         losses["label"] = RowLosses(centred, 0, signed=True)
         losses["square"] = RowLosses(centred**2, 0)

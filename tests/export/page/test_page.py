@@ -80,7 +80,9 @@ def test_a_model_is_told_in_full() -> None:
 
 def test_metrics_of_errors_have_their_unit() -> None:
     unknown = MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes")
-    text = read(of(dataclasses.replace(MODEL, values=(*WATCHED.values, unknown)))).text
+    ratio = MetricEstimate("coverage", "realised", Estimate(0.853, 0.821, 0.88, 0.95, 90), unit="ratio")
+    text = read(of(dataclasses.replace(MODEL, values=(*WATCHED.values, unknown, ratio)))).text
+    assert "|coverage|realised: 85.3 % (82.1 to 88.0)" in text
     assert "|mae|doubly robust: 12.2 (11.5 to 13.0) minutes\nrealised: unknown, no labels yet" in text
     assert "|bias|doubly robust: -2.50 (-3.25 to -1.75)" in text
 

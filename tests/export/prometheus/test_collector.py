@@ -74,11 +74,14 @@ def golden(name: str) -> str:
 
 
 def test_a_metric_of_errors_that_is_unknown_is_absent_and_gives_its_reason() -> None:
-    values = (MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes"),)
+    ratio = MetricEstimate("r2", "realised", Estimate(0.75, 0.5, 0.875, 0.95, 90), unit="ratio")
+    values = (MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes"), ratio)
     view = AgentView(EngineView((dataclasses.replace(WATCHED, values=values),)), ready=True)
     who = {**ERM, "metric": "mae", "estimator": "realised"}
     assert exposed(view).get_sample_value("blindsight_unknown", who | {"reason": "no labels yet"}) == 1
     assert exposed(view).get_sample_value("blindsight_value", who | {"unit": "minutes"}) is None
+    who |= {"metric": "r2", "unit": "ratio"}
+    assert exposed(view).get_sample_value("blindsight_value_lower", who) == 0.5
 
 
 def test_both_formats_say_the_same() -> None:

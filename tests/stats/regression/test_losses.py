@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from monitor.base.records import FeatureKind, Floats
-from monitor.base.results import TooFew, Unknown
-from monitor.stats.regression.losses import FEWEST_ROWS, LossReference, MeanLoss, RowLosses
+from monitor.base.results import Reason, TooFew, Unknown
+from monitor.stats.regression.losses import FEWEST_ROWS, LossFunction, LossReference, MeanLoss, RowLosses
+from tests.nearly import nearly
 
 KINDS: tuple[FeatureKind, ...] = ("number", "text")
 
@@ -270,3 +273,26 @@ def test_errors_name_the_shapes() -> None:
         LossReference.from_rows(columns[:few], KINDS, errors[:few], losses_of(errors[:few]))
     with pytest.raises(ValueError, match=r"^columns must have the shape \(n, 2\), got \(500, 1\)$"):
         reference_of(1).estimate(columns[:, :1])
+
+
+def test_a_linear_function_of_means_is_the_mean_of_the_combined_loss() -> None:
+    columns, errors = rows(1, 2000)
+    pair = {"size": RowLosses(np.abs(errors), 0, signed=True), "bias": RowLosses(errors, 0, signed=True)}
+    combined = RowLosses(2 * np.abs(errors) - 3 * errors, 0, signed=True)
+    reference = LossReference.from_rows(columns, KINDS, errors, pair | {"combined": combined})
+    slopes = np.array([2.0, -3.0])
+    linear = LossFunction(("size", "bias"), lambda means: (float(slopes @ means), slopes), Reason.NOT_DEFINED)
+    results = reference.estimate(rows(2, 500, 0.5)[0], {"linear": linear})
+    function, witness = mean_of(results, "linear"), mean_of(results, "combined")
+    for name in ("value", "variance", "third", "n", "least"):
+        assert getattr(function, name) == nearly(getattr(witness, name)), name
+
+
+def test_a_function_that_is_not_defined_gives_its_reason_and_other_losses_stay() -> None:
+    reference = reference_of(1)
+    nowhere = LossFunction(("mae",), lambda means: (math.nan, np.full(1, math.nan)), Reason.LABELS_EQUAL)
+    window = rows(2, 500)[0]
+    results = reference.estimate(window, {"nowhere": nowhere})
+    assert results["nowhere"] == Unknown(Reason.LABELS_EQUAL)
+    assert results["mae"] == reference.estimate(window)["mae"]
+    assert reference.estimate(window[:5], {"nowhere": nowhere})["nowhere"] == TooFew(Reason.TOO_FEW_ROWS, 5)

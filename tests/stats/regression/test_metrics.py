@@ -267,6 +267,12 @@ def test_the_losses_of_the_other_metrics_need_labels_and_intervals() -> None:
         "label": [3.0, -3.0],
         "square": [9.0, 9.0],
     }
+    assert {name: each.power for name, each in losses.items() if each.power} == {
+        "mae": 1,
+        "rmse": 2,
+        "bias": 1,
+        "mape": 1,
+    }
     assert list(losses_of(errors, ["wape"], labels)) == list(FUNCTIONS["wape"].losses)
 
 
