@@ -249,11 +249,10 @@ class TaskEngine(TaskLogic):
     def _take_answers(
         self, answers: TimedBatch, series: Ints, partitions: tuple[str, ...], sequence: Ints
     ) -> TaskOutput:
-        batch, arrival = answers.batch, answers.arrival
-        watched = series >= 0
+        batch, watched = answers.batch, series >= 0
         model = _model_codes(batch, watched)
         # A time ahead of the clock is the sender's error, and would make labels wait or expire for ever.
-        time = np.minimum(batch.time, arrival)
+        time = np.minimum(batch.time, answers.arrival)
         new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
         groups = [self._index.groups(batch, name, watched) for name in self._settings.task.groups]
@@ -279,7 +278,7 @@ class TaskEngine(TaskLogic):
             alone=batch.alone[kept],
             block=np.stack(blocks, axis=1),
             number=batch.numbers[kept, 0] if batch.numbers.shape[1] else np.zeros(0),
-            stated=batch.numbers[kept, 2:] if batch.numbers.shape[1] > 2 else np.zeros((0, 2)),
+            stated=batch.numbers[kept, 2:],
         )
         for fit in self.fits:
             fit.answers_came(joined)

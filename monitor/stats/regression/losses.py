@@ -339,7 +339,7 @@ class LossReference:
     def _combined(
         self, means: Floats, functions: Mapping[str, LossFunction]
     ) -> tuple[_Combined, dict[str, Unknown]]:
-        """Return the losses and functions of them as combinations of losses, and what is not defined."""
+        """Return losses and functions as combinations of losses, and the functions that are not defined."""
         count, undefined = len(means), {}
         names, value, mix, scale = list(self.names), means.tolist(), list(np.eye(count)), list(range(count))
         for name, function in functions.items():

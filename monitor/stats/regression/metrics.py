@@ -236,7 +236,7 @@ def _quantities(errors: Floats, labels: Floats, inside: Floats) -> dict[str, Flo
 
 
 def padded(sums: Floats, terms: int) -> Floats:
-    """Return sums or terms with at least so many in the last axis; those that are added are 0."""
+    """Return sums or terms with at least `terms` of them in the last axis; those that are added are 0."""
     missing = max(terms - sums.shape[-1], 0)
     return np.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, missing)]) if missing else sums
 
