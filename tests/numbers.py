@@ -117,3 +117,33 @@ def rig_of_numbers(**settings: Any) -> Rig:
     rng = np.random.default_rng(9)
     known = [row for model in ("erm", "irm") for row in answers(rng, 600, model, start=1.6e9, labelled=True)]
     return Rig({"t": own}, {"t": reference_of_numbers(own, as_numbers(known))})
+
+
+def delays(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **changed: float) -> list[Record]:
+    """Return predicted delays whose errors grow with the hour; `echo` is only correlated with the hour.
+
+    Parameters
+    ----------
+    seed, n : int
+    start : float
+    labelled : bool
+    changed
+        `later` adds hours to the population of the hour, `wider` multiplies its deviation, and `longer`
+        multiplies the predictions and errors at the same features.
+    """
+    rng = np.random.default_rng(seed)
+    hour = rng.normal(12 + changed.get("later", 0.0), 4 * changed.get("wider", 1.0), n)
+    echo = 0.8 * (hour - 12) / 4 + 0.6 * rng.normal(size=n)
+    predicted = rng.gamma(4, 5, n) * changed.get("longer", 1.0)
+    label = predicted - rng.normal(size=n) * (predicted / 20) * np.exp((hour - 12) / 8)
+    return [
+        {
+            "id": f"{seed}-{start:.0f}-{i}",
+            "time": start + i,
+            "model": "gbm",
+            "prediction": float(predicted[i]),
+            "features": {"hour": float(hour[i]), "echo": float(echo[i])},
+            **({"label": float(label[i])} if labelled else {}),
+        }
+        for i in range(n)
+    ]

@@ -27,7 +27,7 @@ from monitor.reports.attribution import (
 )
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
-from tests.numbers import reference_of_numbers, regression
+from tests.numbers import delays, reference_of_numbers, regression
 from tests.streams import CLASSES, Record, Rig, lines, reference_of, task
 
 WINDOW = 250
@@ -314,36 +314,6 @@ def test_the_remainder_the_step_and_the_reason_are_named() -> None:
     )
     assert in_words(reason="no labelled reference").endswith("; not split by feature: no labelled reference")
     assert in_words().endswith("; by feature: none stands out")
-
-
-def delays(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **changed: Any) -> list[Record]:
-    """Return predicted delays whose errors grow with the hour; `echo` is only correlated with the hour.
-
-    Parameters
-    ----------
-    seed, n : int
-    start : float
-    labelled : bool
-    changed
-        `later` adds hours to the population of the hour, and `longer` multiplies the predictions and errors
-        at the same features.
-    """
-    rng = np.random.default_rng(seed)
-    hour = rng.normal(12 + changed.get("later", 0.0), 4, n)
-    echo = 0.8 * (hour - 12) / 4 + 0.6 * rng.normal(size=n)
-    predicted = rng.gamma(4, 5, n) * changed.get("longer", 1.0)
-    label = predicted - rng.normal(size=n) * (predicted / 20) * np.exp((hour - 12) / 8)
-    return [
-        {
-            "id": f"{seed}-{start:.0f}-{i}",
-            "time": start + i,
-            "model": "gbm",
-            "prediction": float(predicted[i]),
-            "features": {"hour": float(hour[i]), "echo": float(echo[i])},
-            **({"label": float(label[i])} if labelled else {}),
-        }
-        for i in range(n)
-    ]
 
 
 def delay_rig(**settings: Any) -> Rig:

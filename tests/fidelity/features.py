@@ -1,6 +1,6 @@
 """The drift of features without a change, and the split of a change whose cause is known.
 
-    python -m tests.fidelity.features [drift budget split alarm]
+    python -m tests.fidelity.features [drift budget split alarm errors]
 
 `drift`: windows of a feature of 10, 13 or 34 cells that has not changed, beside a reference of 5,000 rows.
 The table gives the shares of windows whose p-value is below 1 %, whose distances exceed their thresholds at
@@ -34,12 +34,20 @@ any part. Half the width of a 95 % interval stands beside each share.
 `alarm`: the same windows as records through the engine, with a labelled reference, the default calibration
 and chart. The table counts the windows whose chart alarms with a change of five points or more, and their
 shares by what the report of the window names.
+
+`errors`: predicted numbers as records through the engine, whose errors grow with a feature, the hour. Each
+stream has a reference of 4,000 labelled rows and one window of 500 rows without labels, in which the hour has
+moved by half a standard deviation ("half"), by one ("shift"), or has 1.8 times the deviation ("scale"); in
+which predictions and errors are half as large again for the same features ("longer"); or in which nothing has
+changed. The table counts the windows whose `mae` or `rmse` is reported as changed, among these the windows
+whose first named part is the cause, and those that name `echo`, a feature with a correlation of 0.8 with the
+hour.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +60,7 @@ from monitor.stats.features.drift import drift
 from monitor.stats.features.split import FeatureSplit, SplitReference
 from monitor.stats.features.tables import WIDTH, FeatureTable
 from tests.harness import run
+from tests.numbers import delays, reference_of_numbers, regression
 from tests.streams import CLASSES, Record, Rig, reference_of, task
 
 CAUSES = ("unit", "minutes", "scale", "missing", "category", "shift", "far", "two", "release", "none")
@@ -335,6 +344,42 @@ def alarms(streams: int = 60, seed: int = FIRST_REPORTED, correlation: float = 0
         )
 
 
+ERROR_CAUSES: Mapping[str, Mapping[str, float]] = {
+    "half": {"later": 2.0},
+    "shift": {"later": 4.0},
+    "scale": {"wider": 1.8},
+    "longer": {"longer": 1.5},
+    "none": {},
+}
+
+
+def errors(streams: int = 60, seed: int = FIRST_REPORTED) -> Iterator[str]:
+    """Shares of changed errors."""
+    yield (
+        f"simulation: {streams} streams of one window each through the engine, seeds from {seed} "
+        "(python -m tests.fidelity.features errors)"
+    )
+    yield f"{'cause':<10s}{'metric':<8s}{'changed':>8s}{'cause first, %':>16s}{'echo named, %':>15s}"
+    task = regression(unit="minutes", window={"size": 500}, features={"hour": "number", "echo": "number"})
+    counts = {(cause, metric): Counts() for cause in ERROR_CAUSES for metric in ("mae", "rmse")}
+    for k in range(seed, seed + streams):
+        known = reference_of_numbers(task, delays(k, 4000, start=1.6e9, labelled=True))
+        for cause, changed in ERROR_CAUSES.items():
+            [report] = Rig({"t": task}, {"t": known}).feed(delays(k + streams, 500, **changed))
+            for each in report.attributions:
+                if each.features is not None and (own := counts.get((cause, each.metric))) is not None:
+                    names = [part.feature for part in each.features.parts]
+                    first = names[:1] == ["hour"]
+                    own.alarms += 1
+                    own.first += not names and each.features.remainder_named if cause == "longer" else first
+                    own.echo += "echo" in names
+    for (cause, metric), own in counts.items():
+        cells = (share(each, own.alarms) for each in (own.first, own.echo))
+        yield f"{cause:<10s}{metric:<8s}{own.alarms:8d}" + "".join(
+            f"{cell:>{width}s}" for cell, width in zip(cells, (16, 15), strict=True)
+        )
+
+
 def counted_alarms(cause: str, worlds: list[WatchedWorld]) -> Counts:
     """Count one window of each world."""
     counts = Counts()
@@ -350,4 +395,4 @@ def counted_alarms(cause: str, worlds: list[WatchedWorld]) -> Counts:
 
 
 if __name__ == "__main__":
-    run({"drift": drifts, "budget": budgets, "split": table, "alarm": alarms})
+    run({"drift": drifts, "budget": budgets, "split": table, "alarm": alarms, "errors": errors})
