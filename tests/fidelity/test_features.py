@@ -14,8 +14,10 @@ from tests.fidelity.features import (
     World,
     counted,
     counted_alarms,
+    errors,
     false_alarms,
 )
+from tests.harness import kept
 
 STREAMS = 25
 FIRST, ECHO, NONE = 0.95, 0.02, 0.01
@@ -56,3 +58,15 @@ def test_the_report_of_an_alarm_names_the_cause_first() -> None:
     alarms, first = (sum(getattr(each, name) for each in every.values()) for name in ("alarms", "first"))
     assert first / alarms >= FIRST - 2 * math.sqrt(FIRST * (1 - FIRST) / alarms)
     assert sum(each.echo for each in every.values()) <= 1 + ECHO * alarms
+
+
+def test_the_kept_table_names_the_feature_behind_a_changed_error() -> None:
+    """A wider feature is seldom named: few rows of the reference are as far out."""
+    rows = [line.split() for line in kept(errors, "errors").splitlines()[2:]]
+    shares = {(row[0], row[1]): (int(row[2]), row[3:]) for row in rows}
+    for cause in ("half", "shift", "longer"):
+        changed, cells = shares[cause, "mae"]
+        first, echo = float(cells[0]), float(cells[3])
+        assert (changed, first) == (60, 100.0), cause
+        assert echo <= 100 * ECHO, cause
+    assert {shares["none", metric][0] for metric in ("mae", "rmse")} == {0}

@@ -22,11 +22,11 @@ weighted share of right answers, whatever the true shape of the curve.
 **Effective size** is (Σw)² / Σw², Kish's number of equally weighted rows with the same information.
 
 A row of the window is unusable for the ratio in three cases: it lacks a feature (NaN or infinite), it has a
-category that the reference does not have, or it has a number outside the reference's range by more than a
-tenth of that range. The reference does not show how often the model is right on such rows. The fit ignores
-unusable rows if their share is at most `MOST_UNUSABLE`. If the share is larger, the window has no
-calibration. A window has no calibration either if the effective size is below `ratio.FEWEST_EFFECTIVE`, or if
-the weighted reference still differs from the window (`ratio.MOST_APART`).
+category that the reference does not have, or it has a number outside the reference's range, without its
+outliers, by more than a tenth of that range. The reference does not show how often the model is right on such
+rows. The fit ignores unusable rows if their share is at most `MOST_UNUSABLE`. If the share is larger, the
+window has no calibration. A window has no calibration either if the effective size is below
+`ratio.FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`ratio.MOST_APART`).
 
 The calibration misleads
 

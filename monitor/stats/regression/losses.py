@@ -64,8 +64,7 @@ FEWEST_IN_WINDOW = 30
 """The smallest number of complete rows of a window."""
 
 MOST_UNUSABLE = 0.05
-"""The largest share of a window's rows that may lack a value or have a value outside of the reference's
-range."""
+"""The largest share of a window's rows that may lack a value or have a value beyond the reference."""
 
 MOST_ROWS = 10_000
 """The largest number of reference rows that are used. From a longer reference, evenly spaced rows are
@@ -262,9 +261,9 @@ class LossReference:
         Parameters
         ----------
         columns : (n, C) float64
-            See `from_rows`. A row is unusable if it lacks a value or has a value outside of the reference's
-            range. A share of up to `MOST_UNUSABLE` of the rows may be unusable. Such rows are left out of the
-            estimate.
+            See `from_rows`. A row is unusable if it lacks a value or has a value beyond the reference
+            (`FeatureBins.unseen`). A share of up to `MOST_UNUSABLE` of the rows may be unusable. Such rows
+            are left out of the estimate.
         functions : mapping of str to LossFunction, optional
             Functions of the means, by name. Each is one more result.
 
