@@ -23,6 +23,7 @@ import yaml
 
 from connectors.files import why_not_a_file
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.names import text_of
 from connectors.formats.files.joining import join_batches, take
 from connectors.formats.files.tables import EVERY_COLUMN
 from connectors.formats.messages.proposal import (
@@ -52,6 +53,7 @@ from monitor.base.records import (
     Keys,
     Reject,
     TaskLayout,
+    text_codes,
 )
 from monitor.base.source import Raw, records_in
 from monitor.cli.examine import (
@@ -73,6 +75,7 @@ from monitor.config.mapping import (
 from monitor.config.task import MOST_FEATURES, Window
 from monitor.reports.statements import count
 from monitor.reports.window_report import rfc3339
+from monitor.stats.regression.losses import MOST_UNUSABLE
 from monitor.stats.regression.tolerance import DEFAULT_SHARE, FEWEST_ERRORS, Tolerance
 
 LOOKED_AT = 1000
@@ -212,6 +215,8 @@ class _Contents:
 
     features: tuple[tuple[str, FeatureKind], ...] = ()
     """The features that the records have, with their kinds."""
+    texts: tuple[tuple[float, str], ...] = ()
+    """The codes of the texts of features, with the texts, for the features of the layout."""
 
     @property
     def per_model(self) -> dict[str, Ints]:
@@ -240,6 +245,7 @@ class _Contents:
     def lines(self, rows: Ints) -> Iterator[bytes]:
         """Yield labelled answers as records."""
         answers, classes, levels = self.answers, self.layout.classes, self.layout.quantiles
+        texts = dict(self.texts)
         for i in rows.tolist():
             row: dict[str, Any] = {"model": answers.models[int(answers.model[i])]}
             if math.isfinite(answers.time[i]):
@@ -256,10 +262,17 @@ class _Contents:
                 row |= {} if acted == int(np.argmax(scores)) else {"prediction": classes[acted]}
             else:
                 row |= {"confidence": scores[0], "correct": label == 0}
+            row |= {"features": features} if (features := self._features_of(i, texts)) else {}
             groups = {
                 name: values[int(code[i])] for name, (values, code) in answers.groups.items() if code[i] >= 0
             }
             yield msgspec.json.encode(row | ({"groups": groups} if groups else {}))
+
+    def _features_of(self, row: int, texts: Mapping[float, str]) -> dict[str, Any]:
+        """Return the features of an answer that are known, in the order of the layout."""
+        cells = zip(self.layout.features, self.answers.features[row].tolist(), strict=True)
+        values = {name: cell if kind == "number" else texts.get(cell) for (name, kind), cell in cells}
+        return {name: value for name, value in values.items() if value is not None and value == value}
 
 
 class _Classes(NamedTuple):
@@ -301,8 +314,13 @@ def _examine_files(options: InitOptions) -> _Contents:
     unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
     if unread:
         notes = (*notes, f"Fields that are not read: {_listed(unread)}.")
-    features = tuple(_feature_kinds(mapping, values).items())
-    contents = replace(_read_whole(layout, source, of_labels), notes=notes, features=features)
+    paths = _feature_paths(mapping, values)
+    features = tuple(_feature_kinds(paths, values, layout.numeric).items())
+    texts: tuple[tuple[float, str], ...] = ()
+    if layout.numeric:
+        layout = replace(layout, features=features)
+        texts = _texts(predictions, [paths[name] for name, kind in features if kind == "text"])
+    contents = replace(_read_whole(layout, source, of_labels), notes=notes, features=features, texts=texts)
     if not classes.sure:
         contents = _with_ordered_classes(contents, named_path("prediction", values) is not None)
     return _with_doubts(contents, options)
@@ -545,6 +563,7 @@ def _readable(
 ) -> tuple[FieldMapping | None, tuple[str, ...]]:
     """Return the mapping that reads most of a file's records, or None if none is needed, and notes."""
     mapping, examination = _best_mapping(path, raws, layout)
+    as_many = False
     own = propose(values, layout, {"model": layout.models[0]} if layout.models else {}, label)
     trial = None if own is None else _decode_with(own, raws, layout, path.name)
     if own is not None and trial is not None:
@@ -563,6 +582,11 @@ def _readable(
         raise ConfigError(f"--from: {path} has no answer that can be used: {why}")
     if not label and any(map(repeats_predictions, examination.chunk.batches)):
         mapping = mapping or own
+    if mapping is None and own is not None and trial is not None and layout.numeric and not layout.groups:
+        # Features beside the fields that have our names; without a mapping they are not read.
+        as_well = _labelled_rows(trial) >= _labelled_rows(examination.chunk)
+        if as_many and as_well and not _feature_paths(None, values) and _features(own, values):
+            mapping = own
     if mapping is None:
         return None, ()
     return _refined(mapping, examination.chunk, values, label)
@@ -608,30 +632,66 @@ def _refined(
     return FieldMapping(**fields), tuple(notes)
 
 
-def _feature_kinds(mapping: FieldMapping | None, values: Sequence[Any]) -> dict[str, FeatureKind]:
-    """Return the features of the records, or of a mapping, each with its kind."""
-    cells = Sample(values).cells
-    paths = {} if mapping is None else mapping.features
-    if mapping is None:
-        inner = [value["features"] for value in values if isinstance(value.get("features"), dict)]
-        paths = {name: f"features.{name}" for each in inner for name in each if name.isidentifier()}
-        flat = dict.fromkeys(name for value in values for name in value if name.startswith("features."))
-        paths |= {name[9:]: f'["{name}"]' for name in flat}
+def _feature_paths(mapping: FieldMapping | None, values: Sequence[Any]) -> Mapping[str, str]:
+    """Return the paths of the features of the records, or those of a mapping, by name."""
+    if mapping is not None:
+        return mapping.features
+    inner = [value["features"] for value in values if isinstance(value.get("features"), dict)]
+    paths = {name: f"features.{name}" for each in inner for name in each if name.isidentifier()}
+    flat = dict.fromkeys(name for value in values for name in value if name.startswith("features."))
+    return paths | {name[9:]: f'["{name}"]' for name in flat}
+
+
+def _feature_kinds(paths: Mapping[str, str], values: Sequence[Any], numeric: bool) -> dict[str, FeatureKind]:
+    """Return the features with values, each with its kind.
+
+    In a task of predicted numbers, the errors of rows that lack a feature cannot be estimated. So a feature
+    that many rows lack is left out there, and so is a counter, which soon lies beyond any reference.
+    """
+    sample = Sample(values)
     kinds: dict[str, FeatureKind] = {}
     for name, path in itertools.islice(paths.items(), MOST_FEATURES):
-        filled = [cell for cell in cells.get(path, {}).values() if cell is not None]
+        filled = [*sample.cells.get(path, {}).values()]
         number = all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in filled)
-        if filled:
+        lacking = numeric and len(filled) < (1 - MOST_UNUSABLE) * sample.rows
+        if filled and not lacking and not (numeric and number and _is_counter(filled)):
             kinds[name] = "number" if number else "text"
     return kinds
 
 
+def _is_counter(cells: Sequence[float]) -> bool:
+    """Return whether each number is larger, or each is smaller, than the one before."""
+    steps = np.diff(np.array(cells, dtype=np.float64))
+    return len(steps) > 1 and bool((steps > 0).all() or (steps < 0).all())
+
+
+def _texts(path: Path, paths: Sequence[str]) -> tuple[tuple[float, str], ...]:
+    """Return the codes in a `Batch` of the texts at these paths of a file's records, with the texts."""
+    texts: dict[str, None] = {}
+    if paths:
+        read = 0
+        for raws in _read(path, EVERY_COLUMN):
+            cells = Sample([*answers_in(raws)]).cells
+            texts |= dict.fromkeys(text_of(cell) for each in paths for cell in cells.get(each, {}).values())
+            read += sum(map(records_in, raws))
+            if read >= MOST_ROWS:
+                break
+    return tuple(zip(text_codes([*texts]).tolist(), texts, strict=True))
+
+
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
-    """Return the top-level fields with numbers, or with few distinct texts, that nothing else reads."""
+    """Return the fields with numbers, or with few distinct texts, that nothing else reads.
+
+    They are at the top level or in the object `features`.
+    """
     mapped = {parse_field_path(path)[0] for path in mapping.paths.values()}
     features = {}
     for path, cells in Sample(values).cells.items():
         (name, *deeper) = parse_field_path(path)
+        if name == "features" and len(deeper) == 1:
+            name, deeper = deeper[0], []
+        elif isinstance(name, str):
+            name = name.removeprefix("features.")
         if deeper or name in mapped or name in ("id", "groups", "features") or not isinstance(name, str):
             continue
         filled = list(cells.values())
@@ -872,13 +932,20 @@ def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str
         groups = _plain(list(contents.layout.groups))
         yield f"groups: {groups}   # each value has windows and charts of its own"
     if features := contents.features:
-        lacks = " once the reference has their columns" if old is not None else ""
-        yield f"# features: {_plain(dict(features))}   # watches them{lacks}: docs/features.md"
+        yield _features_line(dict(features), contents.layout.numeric, old is not None)
     rates = {model: contents.a_day(rows) for model, rows in contents.per_model.items()}
     if len(rates) <= MOST_VALUES:
         yield "models:   # with their traffic, from which `check` predicts the false alarms a week"
         for model, rate in rates.items():
             yield f"  {_plain(model)}: {{{'' if rate is None else f'answers_per_day: {rate}'}}}"
+
+
+def _features_line(features: Mapping[str, str], numeric: bool, has_reference: bool) -> str:
+    """Return the line of the features; a comment where the reference lacks them or there is none."""
+    if numeric and has_reference:
+        return f"features: {_plain(dict(features))}   # the estimated errors rest on them: docs/regression.md"
+    lacks = " once the reference has their columns" if numeric or has_reference else ""
+    return f"# features: {_plain(dict(features))}   # watches them{lacks}: docs/features.md"
 
 
 def _numeric_keys(contents: _Contents, old: Ints | None) -> Iterator[str]:

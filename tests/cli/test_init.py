@@ -546,14 +546,50 @@ def test_predicted_numbers_become_a_regression_that_replays(tmp_path: Path, suff
         "prediction": have["predicted"][0],
         "label": have["truth"][0],
         "sigma": have["sd"][0],
+        "features": {"hour": have["hour"][0]},
     }
+    assert task.features == {"hour": "number"}
     second = command_here("replay", out, data, "--out", tmp_path / "replayed")
     assert second.returncode == 0, second.stderr
     windows = read_windows(tmp_path / "replayed" / "windows.ndjson")
     assert {each["estimates"][0]["metric"] for each in windows} == {"within_tolerance"}
+    assert all("value" in each["values"][0] for each in windows if each["size"] >= 50), "mae is estimated"
     text, well = diagnosed(str(out))
     assert well, text
     assert "100 answers, 100 labels, 0 records that cannot be used" in text
+
+
+@pytest.mark.parametrize("names", ["ours", "theirs", "objects"])
+def test_features_of_predicted_numbers_are_in_the_configuration_and_the_reference(
+    tmp_path: Path, names: str
+) -> None:
+    have, n = numbers(FEWEST_ERRORS), FEWEST_ERRORS
+    predicted, label = ("y_pred", "y_true") if names == "theirs" else ("prediction", "label")
+    features = {
+        "hour": have["hour"],
+        "carrier": [("DL", "AA", "UA")[i % 3] for i in range(n)],
+        "serial": range(n),
+        "rare": [1.5 * i if i % 2 else "" for i in range(n)],
+        "same": [7] * n,
+    }
+    columns = {"id": [f"r{i}" for i in range(n)], predicted: have["predicted"], label: have["truth"]}
+    if names == "objects":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        objects = zip(*(features[name] for name in ("hour", "carrier")), strict=True)
+        records = [
+            row | {"features": {"hour": hour, "carrier": carrier}}
+            for row, (hour, carrier) in zip(rows, objects, strict=True)
+        ]
+        data = write_lines(tmp_path / "p.ndjson", records)
+    else:
+        data = write_csv(tmp_path / "p.csv", columns | features)
+    write_configuration(data, None, tmp_path / "c.yaml")
+    assert regression_of(tmp_path / "c.yaml").features == {"hour": "number", "carrier": "text"}
+    reference = read_windows(tmp_path / "c.reference.ndjson")
+    assert [row["features"] for row in reference] == [
+        {"hour": hour, "carrier": carrier}
+        for hour, carrier in zip(have["hour"], features["carrier"], strict=True)
+    ]
 
 
 def test_quantiles_and_labels_of_another_file_become_a_regression(tmp_path: Path) -> None:
