@@ -7,7 +7,7 @@ from typing import Any
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
-from deploy.grafana.model_rows import calibration, classes, feed, groups, refits
+from deploy.grafana.model_rows import calibration, classes, errors, feed, groups, refits
 from deploy.grafana.panels import (
     Query,
     annotation,
@@ -147,7 +147,7 @@ def _control_chart() -> Any:
     panel = chart(
         "Control chart: $metric",
         "The estimate of the last closed window with its interval (band), the centre and limits of its "
-        "control chart, the objective, the accuracy that labels correct (corrected), and what labels say of "
+        "control chart, the objective, the estimate that labels correct (corrected), and what labels say of "
         "the newest window they reached (realised). "
         "Of replicas: the mean of the estimates and the outermost ends of the intervals.",
         "percentunit",
@@ -197,11 +197,11 @@ def _alarms() -> list[Any]:
 def _labels() -> list[Any]:
     return [
         chart(
-            "Accuracy by every estimator",
+            "Right answers by every estimator",
             "Estimates without labels, of labels alone, and of both; realised ones are of the newest window "
             "that labels have reached, so of an older one.",
             "percentunit",
-            [Query(hull("", "estimator", metric="accuracy"), "{{estimator}}")],
+            [Query(hull("", "estimator", metric="~accuracy|within_tolerance"), "{{estimator}}")],
         ),
         chart(
             "Coverage by the confidences alone",
@@ -231,8 +231,8 @@ def _bias_and_lag() -> list[Any]:
     return [
         chart(
             "Bias of the estimate",
-            "Accuracy of labelled rows less what was promised for them, with its interval; only while labels "
-            "contradict the estimate.",
+            "Share of right answers among labelled rows less what was promised for them, with its interval; "
+            "only while labels contradict the estimate.",
             "percentunit",
             [
                 Query(over("estimate_bias_ratio", "avg", "metric"), "estimate"),
@@ -304,6 +304,7 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
             several=False,
             first="average_confidence",
         ),
+        variable("error", "Errors charted", values % ("value", MODELS, "metric")),
         variable(
             "group_metric",
             "Metric of groups",
@@ -317,6 +318,7 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
         "Control charts": [_control_chart(), *_alarms()],
         "Labels": _labels(),
         "Classes": classes(),
+        "Errors of predicted numbers": errors(),
         "Calibration": calibration(),
         "Refits": refits(),
         "Groups": groups(),

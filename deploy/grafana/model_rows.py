@@ -1,4 +1,4 @@
-"""Rows of the dashboard `model` below the charts and labels: classes, calibration, refits, groups, feed."""
+"""Rows of the dashboard `model` below charts and labels: classes, errors, calibration, refits, groups."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from deploy.grafana.panels import Query, bars, buckets, chart, sheet
-from deploy.grafana.promql import TASKS, confusion, curve, hull, over, rate, series
+from deploy.grafana.panels import Query, banded, bars, buckets, chart, sheet
+from deploy.grafana.promql import TASKS, confusion, curve, error, hull, over, rate, series
+
+PARTS = ("", "_lower", "_upper")
 
 
 def classes() -> list[Any]:
@@ -37,6 +39,37 @@ def classes() -> list[Any]:
             ],
         ),
         *_by_class(),
+    ]
+
+
+def errors() -> list[Any]:
+    """Return the panels of the errors of predicted numbers; a model of classes has none."""
+    queries = [error(part, estimator) for estimator in ("doubly_robust", "realised") for part in PARTS]
+    names = ["estimate", "lower", "upper", "labels say", "labels, lower", "labels, upper"]
+    columns = {"metric": "metric", "unit": "unit"}
+    columns |= {f"Value #{letter}": name for letter, name in zip("ABCDEF", names, strict=True)}
+    chosen = {"metric": "~$error"}
+    lines = [Query(error(part, **chosen), name) for part, name in zip(PARTS, names[:3], strict=True)]
+    panel = chart(
+        "Error: $error",
+        "An error of the predicted numbers in the last closed window, in the unit of the target: the "
+        "estimate without labels with its interval (band), and what labels say of the newest window that "
+        "they reached (realised).",
+        "short",
+        [*lines, Query(error("", "realised", **chosen), "realised")],
+        (24, 8),
+    )
+    return [
+        sheet(
+            "Errors now",
+            "The errors of predicted numbers in the last closed window, in the unit of the target, with "
+            "their intervals; what labels say of the newest window that they reached.",
+            "short",
+            [Query(expr) for expr in queries],
+            columns,
+            (24, 5),
+        ),
+        banded(panel).repeat("error").repeat_direction("h").max_per_row(3),
     ]
 
 

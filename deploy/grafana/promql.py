@@ -54,6 +54,13 @@ def hull(part: str, by: str = "task, model, metric", prefix: str = "", **equal: 
     return f"{kind} by ({by}) ({series(f'{prefix}estimate_{part}ratio', **equal)})"
 
 
+def error(part: str, estimator: str = "doubly_robust", **equal: str) -> str:
+    """Return the expression of a metric of errors of predicted numbers over replicas, as `hull` does."""
+    kind = {"": "avg", "_lower": "min", "_upper": "max"}[part]
+    by = "task, model, metric, unit"
+    return over(f"value{part}", kind, by, estimator=estimator, **equal)
+
+
 def over(name: str, kind: str = "max", by: str = "task, model", **equal: str) -> str:
     """A gauge of models over replicas: their `kind`, ``max``, ``min``, ``avg`` or ``sum``."""
     return f"{kind} by ({by}) ({series(name, **equal)})"

@@ -951,6 +951,7 @@ def _features_line(features: Mapping[str, str], numeric: bool, has_reference: bo
 def _numeric_keys(contents: _Contents, old: Ints | None) -> Iterator[str]:
     """Yield the lines that only a task of predicted numbers has."""
     yield f"kind: {contents.layout.kind}   # docs/regression.md"
+    yield "# unit: minutes   # of the target, as the page and the metrics name it"
     largest = "the largest error of a right answer, in the unit of the target"
     share = f"{DEFAULT_SHARE * 100:.0f} % of the reference's errors are"
     if old is None:

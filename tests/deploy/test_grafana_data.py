@@ -14,6 +14,7 @@ import pytest
 
 from monitor.export.page.addresses import external_address
 from tests.daemon import DaemonProcess, command, configuration, ndjson
+from tests.numbers import predictions
 from tests.services.process import PATIENCE_SECONDS
 from tests.services.prometheus_server import PrometheusServer
 from tests.streams import CLASSES, Record, compared
@@ -21,7 +22,7 @@ from tests.streams import CLASSES, Record, compared
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 # As in tests/export/rules/test_end_to_end.py: two windows of half an hour each take 12 s.
 TIME_SCALE = "0.0016666"
-TASKS = {"t": "a", "three": "c"}
+TASKS = {"t": "a", "three": "c", "delay": "gbm"}
 """Tasks, and a model of each that the dashboard `model` is asked for."""
 THREE = ["red", "green", "blue"]
 OUTSIDE = "https://models.example/b"
@@ -88,6 +89,17 @@ def settings(folder: Path) -> dict[str, Any]:
     settings["export"]["external_url"] = OUTSIDE
     settings["tasks"]["three"] = three
     settings["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
+    known = predictions(1, 600, "gbm", 1.6e9)
+    (folder / "numbers.ndjson").write_bytes(ndjson(known))
+    settings["tasks"]["delay"] = {
+        "kind": "regression",
+        "unit": "minutes",
+        "tolerance": 1.5,
+        "window": window,
+        "reference": {"path": "numbers.ndjson"},
+        "features": {"x": "number"},
+        "models": {"gbm": {}},
+    }
     return settings
 
 
@@ -115,7 +127,7 @@ def expressions(name: str) -> Iterator[tuple[str, str]]:
 def filled(expression: str, **values: str) -> str:
     """Return the expression with its variables filled in as Grafana does; an unknown one is an error."""
     known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
-    known |= {"estimator": "average_confidence", "group_metric": "accuracy"}
+    known |= {"estimator": "average_confidence", "group_metric": "accuracy", "error": "mae"}
     known |= {"__rate_interval": "10m", "__range": "10m"}
     return re.sub(r"\$(\w+)", lambda match: known[match[1]], expression)
 
@@ -135,7 +147,8 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
         assert printed.returncode == 0, printed.stderr
         server = prometheus([f"127.0.0.1:{daemon.port}"], rules=printed.stdout)
         server.wait_for("blindsight_build_info")
-        add([*comparisons(), *requests(0, 1000)])
+        numbers = [row | {"task": "delay"} for row in predictions(2, 200)]
+        add([*comparisons(), *numbers, *requests(0, 1000)])
         server.wait_for('blindsight_state{task="t",state="in_control"} == 1', PATIENCE_SECONDS)
         server.wait_for("blindsight_refit_last_success_timestamp_seconds", PATIENCE_SECONDS)
         more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
@@ -248,6 +261,16 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert all(best[name] <= worst[name] <= 3 for name in coefficient)
     [why] = [e for panel, e in expressions("fleet") if panel == "Models without a rank, and why"]
     assert [s["metric"]["model"] for s in scraped.query(filled(why))] == ["delta"]
+
+    # The errors of predicted numbers, in their unit.
+    queries = [e for panel, e in expressions("model") if panel == "Errors now"]
+    rows = [scraped.query(filled(e, task="delay", model="gbm")) for e in queries]
+    assert {row["metric"]["unit"] for each in rows for row in each} == {"minutes"}
+    estimate, lower, upper, *_ = (
+        {row["metric"]["metric"]: float(row["value"][1]) for row in each} for each in rows
+    )
+    assert set(estimate) == {"mae", "rmse", "bias"}
+    assert all(lower[name] <= estimate[name] <= upper[name] for name in estimate)
 
     # The cells of the confusion matrix are shares of all answers, and its diagonal is the accuracy.
     cells = [
