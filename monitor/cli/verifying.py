@@ -75,7 +75,8 @@ def findings_table(findings: Findings) -> str:
             f"Times of {findings.untimed:,} windows were not compared: some of their records name no time."
         )
     lines.append(
-        "Recomputed: size, times, positions and the estimates of average_confidence. Not: charts, objectives"
+        "Recomputed: size, times, positions and estimates of average_confidence and doubly_robust. Not: "
+        "charts, objectives"
         + (
             f", the ends of {count(findings.informed, 'interval')} that labels moved"
             if findings.informed

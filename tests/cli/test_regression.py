@@ -272,6 +272,18 @@ def test_active_testing_draws_no_answers_that_are_numbers(tmp_path: Path) -> Non
     )
 
 
+def test_check_names_a_bound_that_the_reference_misses(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config["tasks"]["t"]["objective"] = {"within_tolerance": {"min": 0.99}}
+    done = command_here("check", write_configuration(tmp_path, config))
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"objective\.within_tolerance: the share within tolerance of gbm in the reference is 0\.8\d\d, "
+        r"outside the bound, so that the objective is breached or at risk",
+        " ".join(done.stdout.split()),
+    )
+
+
 def test_a_reference_that_is_too_short_is_an_error_at_the_start(tmp_path: Path) -> None:
     config = settings(tmp_path)
     (tmp_path / "reference.ndjson").write_bytes(ndjson(predictions(1, 50)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import certain_rows
+from monitor.base.registry import metric_words
 from monitor.cli.check.warnings import figure
 from monitor.config.root import Task
 from monitor.reports.window_view import PREDICTIVE
@@ -188,16 +189,16 @@ def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list
 
 
 def _missed_bound(task: Task, model: str, reference: Reference) -> Iterator[str]:
-    bound = task.objective.accuracy
+    bound = getattr(task.objective, task.share)
     if bound is None or not len(reference.labels):
         return
     right = float((reference.predicted == reference.labels).mean())
     missed = right < bound.min if bound.min is not None else bound.max is not None and right > bound.max
     if missed:
         yield (
-            f"objective.accuracy: the accuracy of {model} in the reference is {right:.3f}, outside the "
-            "bound, so that the objective is breached or at risk from the first windows on; move the bound, "
-            "or give a reference from a better time"
+            f"objective.{task.share}: the {metric_words(task.share)} of {model} in the reference is "
+            f"{right:.3f}, outside the bound, so that the objective is breached or at risk from the first "
+            "windows on; move the bound, or give a reference from a better time"
         )
 
 
