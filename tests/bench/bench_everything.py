@@ -7,16 +7,19 @@ error; `5 % labelled` and `20 % labelled` are the same with the default recalibr
 many of the answers bring, and `5 % late` with labels that come 4,000 answers later, two windows of a model;
 `eight metrics` adds precision, recall, specificity, F1, AUROC and average precision, without labels.
 `regression` has predicted numbers with one feature instead of scores, and estimates the share within a
-tolerance and the calibration error; `regression, errors` adds `mae`, `rmse` and `bias`, so 500 times the
-difference of the two is what these metrics cost a window. `whole` is the processor time of all threads of
+tolerance and the calibration error; `binary, feature` is its pair, a classifier of two classes with the same
+feature. `regression, errors` adds `mae`, `rmse` and `bias`, so 500 times the difference of the two is what
+these metrics cost a window. `whole` is the processor time of all threads of
 `blindsight replay`, `system` the system's part of it. `beyond the start` is what an answer takes after the
 first 100,000: the difference of two replays. `bare decoding` calls msgspec on the blocks of the same file, in
-this process; its time is the unit of the last column. With another checkout, both take turns. Figures are
+this process; its time is the unit of the last column, and `beyond the start` of the first row that of the
+column before. With another checkout, both take turns. Figures are
 medians.
 """
 
 from __future__ import annotations
 
+import math
 import resource
 import subprocess
 import tempfile
@@ -37,6 +40,28 @@ WARM = 100_000
 EIGHT = "accuracy, ece, precision, recall, specificity, f1, auroc, average_precision"
 
 
+_FEATURED = """\
+    window: {size: 500, max_age_seconds: 1000000}
+    reference: {path: reference.ndjson}
+    features: {x: number}
+"""
+BINARY = f"""\
+tasks:
+  delay:
+    classes: [ok, toxic]
+    metrics: [accuracy, ece]
+    objective: {{accuracy: {{min: 0.7}}}}
+{_FEATURED}"""
+NUMBERS = """\
+tasks:
+  delay:
+    kind: regression
+    tolerance: 1.5
+    objective: {{within_tolerance: {{min: 0.7}}}}
+    error_metrics: [{}]
+""" + _FEATURED.replace("{", "{{").replace("}", "}}")
+
+
 @dataclass(frozen=True)
 class Load:
     """A stream to replay, and its configuration."""
@@ -44,12 +69,12 @@ class Load:
     metrics: str = "accuracy, ece"
     labelled_every: int = 0
     late: int = 0
-    errors: str | None = None
-    """The metrics of errors of predicted numbers; None if the models give scores."""
+    task: str = ""
+    """The configuration of the task of `write_featured`; empty for that of `bench_replay`."""
 
     def write(self, folder: Path, records: int) -> None:
-        if self.errors is not None:
-            write_numbers(folder, records, self.errors)
+        if self.task:
+            write_featured(folder, records, self.task)
             return
         write_inputs(folder, records, labelled_every=self.labelled_every, late=self.late)
         config = CONFIG.replace("accuracy, ece", self.metrics)
@@ -62,39 +87,40 @@ LOADS: Mapping[str, Load] = {
     "5 % late": Load(labelled_every=20, late=4000),
     "20 % labelled": Load(labelled_every=5),
     "eight metrics": Load(EIGHT),
-    "regression": Load(errors=""),
-    "regression, errors": Load(errors="mae, rmse, bias"),
+    "binary, feature": Load(task=BINARY),
+    "regression": Load(task=NUMBERS.format("")),
+    "regression, errors": Load(task=NUMBERS.format("mae, rmse, bias")),
 }
 
-NUMBERS = """\
-tasks:
-  delay:
-    kind: regression
-    tolerance: 1.5
-    window: {{size: 500, max_age_seconds: 1000000}}
-    reference: {{path: reference.ndjson}}
-    features: {{x: number}}
-    error_metrics: [{errors}]
-    objective: {{within_tolerance: {{min: 0.7}}}}
-"""
 
+def write_featured(folder: Path, records: int, task: str) -> None:
+    """Write a stream with one feature, a reference of 5,000 rows a model, and the configuration.
 
-def write_numbers(folder: Path, records: int, errors: str) -> None:
-    """Write a stream of predicted numbers, a reference of 5,000 rows a model, and the configuration."""
+    Answers are numbers, or scores of two classes if the task has classes. The score is the probability that
+    the error of the number is within 1.5.
+    """
+    is_binary = "classes" in task
     for name, seed, rows, label in (("stream", 0, records, False), ("reference", 1, 20_000, True)):
         rng = np.random.default_rng(seed)
         x = rng.standard_normal(rows)
         error = np.exp(0.5 * x) * rng.standard_normal(rows)
         with (folder / f"{name}.ndjson").open("w", encoding="utf-8") as file:
             for i in range(rows):
-                number = 10 + 3 * x[i]
-                labelled = f', "label": {number + error[i]:.4f}' if label else ""
+                number, labelled = 10 + 3 * x[i], ""
+                answer = f'"prediction": {number:.4f}'
+                if is_binary:
+                    score = math.erf(1.5 * math.exp(-0.5 * x[i]) / math.sqrt(2.0))
+                    answer = f'"scores": [{1 - score:.6f}, {score:.6f}]'
+                if label and is_binary:
+                    labelled = f', "label": "{"toxic" if abs(error[i]) <= 1.5 else "ok"}"'
+                elif label:
+                    labelled = f', "label": {number + error[i]:.4f}'
                 file.write(
                     f'{{"id": "req-{i:08d}", "time": {1.7e9 + i * 0.02:.2f}, "task": "delay", '
-                    f'"model": "{MODELS[i % len(MODELS)]}", "prediction": {number:.4f}, '
+                    f'"model": "{MODELS[i % len(MODELS)]}", {answer}, '
                     f'"features": {{"x": {x[i]:.4f}}}{labelled}}}\n'
                 )
-    (folder / "config.yaml").write_text(NUMBERS.format(errors=errors), encoding="utf-8")
+    (folder / "config.yaml").write_text(task, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -144,7 +170,7 @@ def table(
         checkout.check_path()
     yield f"{WARM + records:,} answers of 4 models, windows of 500; processor time, {rounds} rounds' medians"
     yield (
-        f"{'':24}{'whole s':>9}{'system s':>9}{'us an answer beyond the start':>31}{'of plain':>9}"
+        f"{'':24}{'whole s':>9}{'system s':>9}{'us an answer beyond the start':>31}{'of first':>9}"
         f"{'of bare decoding':>17}"
     )
     plain = [0.0] * len(checkouts)

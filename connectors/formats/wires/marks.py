@@ -42,6 +42,21 @@ def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
     return list(dict.fromkeys([tag for mark, tag in _marks(inner) if mark <= own]))
 
 
+def may_have_a_mark(data: bytes, inner: bool = False) -> bool:
+    """Return False if no record in these lines of JSON has a mark, so that all are in our own format.
+
+    The lines are not decoded. If they name all fields of a mark, or escape characters, the result is True.
+
+    Examples
+    --------
+    >>> may_have_a_mark(b'{"id": "r", "prediction": 3.5}'), may_have_a_mark(b'{"predictions": [[0.1, 0.9]]}')
+    (False, True)
+    """
+    if b"\\" in data and b"\\u" in data:  # the first search is much faster
+        return True
+    return any(all(b'"%s"' % name.encode() in data for name in sorted(mark)) for mark, _ in _marks(inner))
+
+
 def formats_of_table(names: Iterable[str]) -> list[str]:
     """Return the possible formats of a table with these columns; [] if the columns are Blindsight's own.
 

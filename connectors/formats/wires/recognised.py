@@ -17,7 +17,7 @@ import msgspec
 from connectors.formats.decode.structs import Fault, Record, without
 from connectors.formats.wires.cloudevents import Headers, http_attributes, kafka_attributes
 from connectors.formats.wires.kserve import TENSORS_HEADER
-from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of
+from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of, may_have_a_mark
 from connectors.formats.wires.wire import ERRORS, PLAIN, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.registry import FORMATS, load
@@ -66,6 +66,8 @@ class RecognisedWire(Wire):
             return scored
         records = PLAIN.read_lines(data)
         if records is None or not (foreign := _foreign(records)):
+            return records
+        if not may_have_a_mark(data, self._inner):
             return records
         pieces, mixed = data.split(b"\n"), Mixed(records)
         held: dict[str, list[int]] = {}

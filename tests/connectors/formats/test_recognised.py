@@ -11,12 +11,15 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.json_lines import read_block
 from connectors.formats.wires.choice import RECOGNISED, compiled
+from connectors.formats.wires.recognised import RecognisedWire
 from connectors.http.body import event_lines
 from connectors.http.intake import Intake, PostKind
 from monitor.base.records import Chunk, TaskLayout, id_keys
@@ -317,6 +320,20 @@ def test_one_block_of_all_formats_is_read_as_its_lines_are() -> None:
     ]
     keys = [key for each in apart for batch in each.batches for key in batch.key.tolist()]
     assert chunk.batches[0].key.tolist() == keys
+
+
+def test_a_block_of_numbers_is_read_as_its_lines_are_with_foreign_and_escaped_ones_between_them() -> None:
+    numbers = [b'{"id": "r%d", "model": "gbm", "prediction": %d.5}' % (i, i) for i in range(600)]
+    foreign = b'{"\\u0070redictions": [2.5], "id": "other"}', b'{"predictions": [2.5], "id": "another"}'
+    escaped = b'{"id": "q\\u0041", "model": "gbm", "\\u0070rediction": 7.5}'
+    for between in ((), foreign[1:], (*foreign, escaped)):
+        wire = RecognisedWire([DELAYS])
+        lines = [*numbers[:300], *between, *numbers[300:]]
+        together = read_block(RawBlock(b"\n".join(lines) + b"\n", "p", 0), 10_000, wire)
+        alone = [record for line in lines for _, record in wire.read(line)]
+        fields = attrgetter("id", "model", "prediction")
+        assert [*map(fields, together.records)] == [*map(fields, alone)]
+        assert len(together.records) == len(lines)
 
 
 @pytest.mark.parametrize("headers", [False, True])
