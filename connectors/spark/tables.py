@@ -170,8 +170,9 @@ SCHEMA = pyarrow.schema(
                     "confidences_moved": _FLAG,
                 }
             ),
+            unit=_TEXTS,
         ),
-        "objectives": _list_of(metric=_TEXTS, floor=_REAL, ceiling=_REAL, state=_TEXTS),
+        "objectives": _list_of(metric=_TEXTS, floor=_REAL, ceiling=_REAL, state=_TEXTS, unit=_TEXTS),
         "positions": pyarrow.map_(_TEXTS, pyarrow.list_(_WHOLE)),
         "rebaselined": _list_of(metric=_TEXTS, reason=_TEXTS),
         "untrusted": _list_of(

@@ -51,7 +51,7 @@ def rebaseline(engine: Engine, request: OperatorRequest) -> str:
     if not body.reason.strip():
         raise RequestError("reason: it is empty; give the reason in a few words, for readers of the reports")
     series = _find(engine, body)
-    metrics = series.settings.task.metrics
+    metrics = series.settings.task.judged_metrics
     if body.metric not in metrics:
         raise RequestError(not_there("metric", body.metric, metrics))
     windows = series.rebaseline(body.metric, body.reason, request.time)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -318,12 +319,24 @@ class MetricEntry:
         Whether an alarm of the metric's chart also raises an alert.
     words : str
         The name in sentences; by default, the name in the configuration with spaces instead of underscores.
+    scale : {"ratio", "logarithm", "identity"}
+        The scale on which charts judge the metric. `ratio` is for values of 0 to 1, and `logarithm` for
+        positive values with a unit. `identity` is for values with a unit that may be negative.
     """
 
     better: int
     min_change: float = 0.0
     pages: bool = True
     words: str = ""
+    scale: Literal["ratio", "logarithm", "identity"] = "ratio"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value on the scale of the chart."""
+        return _BOUNDS[self.scale]
+
+
+_BOUNDS = {"ratio": (0.0, 1.0), "logarithm": (-700.0, 700.0), "identity": (-math.inf, math.inf)}
 
 
 _STATS = "monitor.stats"
@@ -656,6 +669,9 @@ METRICS: dict[str, MetricEntry] = {
     "f1": MetricEntry(1, words="F1"),
     "auroc": MetricEntry(1, words="AUROC"),
     "average_precision": MetricEntry(1),
+    "mae": MetricEntry(-1, pages=False, scale="logarithm"),
+    "rmse": MetricEntry(-1, pages=False, scale="logarithm"),
+    "bias": MetricEntry(0, pages=False, scale="identity"),
 }
 """All metrics that charts judge, by name."""
 

@@ -91,7 +91,7 @@ def ask_for_baseline(
     """
     config = load_config(path)
     name = task_named(task, list(config.scored_tasks))
-    metrics = config.scored_tasks[name].metrics
+    metrics = config.scored_tasks[name].judged_metrics
     if metric not in metrics:
         raise RequestError(not_there("metric", metric, metrics))
     if not reason.strip():

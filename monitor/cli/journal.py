@@ -19,7 +19,7 @@ from monitor.base.results import Estimate
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports import features
 from monitor.reports.attribution import sentence as said_where
-from monitor.reports.statements import error_sentence, in_unit
+from monitor.reports.statements import error_sentence, in_unit, three_digits
 from monitor.reports.trust import ERRORS_TESTED, sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
 from monitor.reports.window_report import WindowReport, rfc3339
@@ -136,12 +136,10 @@ class Journal:
         verdict = chart.verdict
         log.log(
             level,
-            "%s: %s; limits %.4f to %.4f around %.4f%s%s%s.",
+            "%s: %s; limits %s%s%s%s.",
             words,
             _what(report, chart.metric, chart.estimator),
-            verdict.lower,
-            verdict.upper,
-            verdict.center,
+            _limits(chart),
             f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
             "" if chart.by_labels is None else f"; {chart.by_labels}",
             _where(report, chart.metric),
@@ -184,12 +182,13 @@ class Journal:
         self._standing[place] = objective.state
         log.log(
             logging.INFO if objective.state in _CALM else logging.WARNING,
-            "Objective %s: %s: %s over the windows pooled; its %s is %.4g%s.",
+            "Objective %s: %s: %s over the windows pooled; its %s is %.4g%s%s.",
             objective.state.value.replace("_", " "),
             _which(report, objective.metric),
-            "{:.4f} to {:.4f}".format(*objective.pooled) if objective.pooled else "unknown",
+            " to ".join(_numbers(objective.unit, *objective.pooled)) if objective.pooled else "unknown",
             "floor" if objective.is_floor else "ceiling",
             objective.bound,
+            _unit(objective.unit),
             _where(report, objective.metric),
         )
 
@@ -231,6 +230,21 @@ def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE
         if (each.metric, each.estimator) == (metric, DOUBLY_ROBUST) and isinstance(each.result, Estimate):
             value = in_unit(each.result, each.unit or "")
     return f"{_which(report, metric)}: {value}"
+
+
+def _limits(chart: ChartView) -> str:
+    verdict = chart.verdict
+    lower, upper, center = _numbers(chart.unit, verdict.lower, verdict.upper, verdict.center)
+    return f"{lower} to {upper}{_unit(chart.unit)} around {center}"
+
+
+def _numbers(unit: str | None, *values: float) -> list[str]:
+    """Format ratios with four decimals, and numbers in a unit with three digits."""
+    return [f"{value:.4f}" for value in values] if unit is None else three_digits(*values)
+
+
+def _unit(unit: str | None) -> str:
+    return f" {unit}" if unit else ""
 
 
 class JournalSinks(AgentSinks):

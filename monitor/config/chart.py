@@ -160,7 +160,7 @@ class ChartConfig(Section):
     min_change: Change = Field(
         default=MinChange(),
         description="The smallest change from the baseline that raises an alarm. It is a number for all "
-        "metrics, or a section with a number for each metric. If absent, 0.01 for the "
+        "ratios, or a section with a number for each metric. If absent, 0.01 for the "
         "accuracy and 0 for the other metrics.",
         examples=[0.02],
     )
@@ -233,10 +233,10 @@ class ChartConfig(Section):
                 yield key, f"expected kind {kinds} for this key, got {self.kind}: leave it out"
 
     def least_change(self, metric: str) -> float:
-        """Return the smallest change of a metric that raises an alarm."""
+        """Return the smallest change of a metric that raises an alarm; 0 for a metric with a unit."""
         if isinstance(self.min_change, MinChange):
-            return float(getattr(self.min_change, metric))
-        return self.min_change
+            return float(getattr(self.min_change, metric, 0.0))
+        return self.min_change if metric in MinChange.model_fields else 0.0
 
     @property
     def windows(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -12,7 +12,7 @@ from monitor.base.names import RATIO
 from monitor.base.records import TaskLayout
 from monitor.base.registry import ESTIMATORS
 from monitor.config.section import Problem, demand, describe_tags, unique
-from monitor.config.task import EstimatorTag, ReferenceConfig, Task
+from monitor.config.task import Bound, EstimatorTag, Metric, ObjectiveConfig, ReferenceConfig, Task
 
 _OF_CLASSES = ("classes", "positive", "average", "ssme")
 """The keys of a classification task that a regression task does not have."""
@@ -25,6 +25,47 @@ def _without_classes(node: dict[str, Any]) -> None:
     """Remove the keys that need classes from the JSON Schema."""
     for key in _OF_CLASSES:
         del node["properties"][key]
+
+
+def _without_metrics_of_classes(node: dict[str, Any]) -> None:
+    """Remove the metrics that a task of predicted numbers does not have from the JSON Schema."""
+    for metric in {*get_args(Metric)} - {"ece"}:
+        del node["properties"][metric]
+
+
+class BoundInUnit(Bound):
+    """The bound of an objective in the unit of the target."""
+
+    min: float | None = Field(
+        default=None,
+        ge=-1e100,
+        le=1e100,
+        description="A floor. It is breached if the whole interval is below.",
+        examples=[-2],
+    )
+    max: float | None = Field(
+        default=None,
+        ge=-1e100,
+        le=1e100,
+        description="A ceiling. It is breached if the whole interval is above.",
+        examples=[12],
+    )
+
+
+class ObjectiveOfNumbers(ObjectiveConfig):
+    """The objectives of a task of predicted numbers: those of its ratios, and bounds of its errors."""
+
+    model_config = ConfigDict(json_schema_extra=_without_metrics_of_classes)
+
+    mae: BoundInUnit | None = Field(
+        default=None, description="Bound of the mean absolute error, usually a ceiling: {max: 12}."
+    )
+    rmse: BoundInUnit | None = Field(
+        default=None, description="Bound of the root of the mean squared error, usually a ceiling."
+    )
+    bias: BoundInUnit | None = Field(
+        default=None, description="Bound of the mean error, a floor (min) or a ceiling (max)."
+    )
 
 
 class Regression(Task):
@@ -88,6 +129,10 @@ class Regression(Task):
         examples=[["within_tolerance", "ece"]],
     )
 
+    objective: ObjectiveOfNumbers = Field(
+        default=ObjectiveOfNumbers(),
+        description="Bounds that the models must keep. If absent, there are none.",
+    )
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,

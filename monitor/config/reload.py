@@ -36,7 +36,6 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.max_series": Consequence.AT_ONCE,
     "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
     "tasks.*.unit": Consequence.AT_ONCE,
-    "tasks.*.error_metrics": Consequence.AT_ONCE,
     "tasks.*.window": Consequence.NEW_BASELINE,
     "tasks.*.reference": Consequence.NEW_BASELINE,
     "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
@@ -46,6 +45,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.chart.shared": Consequence.AT_ONCE,
     # The chart of a metric that was not estimated before has no baseline.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
+    "tasks.*.error_metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,
     # These keys determine the layout of the columns; buffered and joined rows have the old layout.
     "tasks.*.classes": Consequence.RESTART,

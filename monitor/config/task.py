@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from monitor.base import registry
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST
 from monitor.base.records import FeatureKind, TaskLayout
 from monitor.config.chart import (
     ChartConfig,
@@ -51,7 +52,7 @@ def charted_metrics(task: Task) -> tuple[str, ...]:
     Calibration errors have a chart only if the task has a calibration and a labelled reference.
     """
     calibrated = task.calibration.method != "none" and task.reference.path is not None
-    return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
+    return tuple(metric for metric in task.judged_metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
 
 def windows_per_day(task: Task, assumed: float = 0.0) -> float:
@@ -497,6 +498,11 @@ class Task(TaskSection):
         return {}
 
     @property
+    def judged_metrics(self) -> tuple[str, ...]:
+        """The metrics that have a chart and may have an objective: ratios, then metrics of errors."""
+        return (*self.metrics, *(metric for metric in self.error_units if metric in registry.METRICS))
+
+    @property
     def share(self) -> str:
         """The name of the metric that is the share of right answers."""
         return "accuracy"
@@ -600,7 +606,9 @@ class Task(TaskSection):
 
     def judged_estimator(self, metric: str) -> str:
         """Return the estimator whose estimates of a metric the chart and the objective judge."""
-        return self.chart.estimator if metric == self.share else "average_confidence"
+        if metric in self.error_units:
+            return DOUBLY_ROBUST
+        return self.chart.estimator if metric == self.share else AVERAGE_CONFIDENCE
 
     def _judged_problems(self) -> Iterable[Problem]:
         """Yield a problem for each judged estimator that is not in `estimators`."""
@@ -703,9 +711,13 @@ class Task(TaskSection):
             )
         yield from self._judged_problems()
         for metric in self.objective.bounds():
-            if metric not in self.metrics:
-                listed = ", ".join(self.metrics)
-                yield f"objective.{metric}", f"expected a metric that metrics lists ({listed}): add it there"
+            if metric in self.judged_metrics:
+                continue
+            key, listed = "metrics", ", ".join(self.metrics)
+            if registry.METRICS[metric].scale != "ratio":
+                key, listed = "error_metrics", ", ".join(self.error_units) or "nothing"
+            problem = f"expected a metric that {key} lists ({listed}): add it there"
+            yield f"objective.{metric}", problem
 
 
 def scored(tasks: Mapping[str, TaskSection]) -> dict[str, Task]:

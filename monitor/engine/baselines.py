@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from monitor.base.results import Estimate
 from monitor.base.zones import time_zone
 from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
+from monitor.engine.error_estimates import ErrorEstimator
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.engine.label_alarm import LabelBaseline
 from monitor.engine.reference import Reference
@@ -24,13 +26,13 @@ FEWEST_WINDOWS = 5
 
 
 def reference_windows(
-    method: str, reference: Reference, group: str, task: Task, positive: int
+    method: str, reference: Reference, group: str, task: Task, positive: int, errors: ErrorEstimator
 ) -> list[Evaluation]:
     """Divide the reference, or one of its groups, into windows of the configured size, and evaluate them.
 
     The scores are calibrated by `Reference.cross_fitted`, or by a separate calibration for each window if the
     task is configured so. The last rows are left out if they do not fill a window. The estimated accuracies
-    have no interval.
+    have no interval. `errors` estimates the metrics of errors, as in a window of the stream.
 
     Returns
     -------
@@ -58,7 +60,13 @@ def reference_windows(
         outside = reference.covariates_outside(cuts, task.covariates)
         adapted_rows = zip(requests, outside, cuts, strict=True)
         requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in adapted_rows]
-    return evaluate(requests, accuracy_interval=False)
+    evaluations = evaluate(requests, accuracy_interval=False)
+    if not task.error_units:
+        return evaluations
+    columns = np.column_stack((reference.features, reference.numbers[:, :1]))
+    return [
+        replace(each, losses=errors.means(columns[cut])) for each, cut in zip(evaluations, cuts, strict=True)
+    ]
 
 
 def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from monitor.base import registry
@@ -37,6 +38,17 @@ def chart_from_config(config: ChartConfig) -> Chart:
     return CHARTS[config.kind](arl0=config.windows, sigmas=config.sigmas, **own)
 
 
+def in_unit(metric: str, value: float) -> float:
+    """Return the value of a metric from a value on the scale of its chart.
+
+    Examples
+    --------
+    >>> in_unit("mae", 0.0), in_unit("bias", -0.5), in_unit("accuracy", 0.9)
+    (1.0, -0.5, 0.9)
+    """
+    return math.exp(value) if METRICS[metric].scale == "logarithm" else value
+
+
 def chart_for(config: ChartConfig, metric: str) -> Chart:
     """Return the chart of one metric.
 
@@ -63,4 +75,4 @@ def chart_for(config: ChartConfig, metric: str) -> Chart:
     if metric not in SHARES and chart.of_counts:
         chart = chart_from_config(config.model_copy(update={"kind": "shewhart"}))
     least, better = config.least_change(metric), METRICS[metric].better
-    return replace(chart, min_change=least, better=better)
+    return replace(chart, min_change=least, better=better, bounds=METRICS[metric].bounds)

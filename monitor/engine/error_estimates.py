@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -43,14 +44,8 @@ class ErrorEstimator:
             return False
         return isinstance(self._known(), LossReference)
 
-    def estimates(self, features: Floats) -> tuple[MetricEstimate, ...]:
-        """Return the estimates of `measured`."""
-        return self.measured(features)[0]
-
-    def measured(self, features: Floats) -> tuple[tuple[MetricEstimate, ...], ExpectedError | None]:
-        """Return the estimates of a closed window, and what the test of trust expects of its labels.
-
-        They are empty and None if the task has no such metrics.
+    def means(self, features: Floats) -> Mapping[str, MeanLoss | Unknown]:
+        """Return the mean loss behind each metric of a window, and `CAPPED`; empty without such metrics.
 
         Parameters
         ----------
@@ -59,28 +54,33 @@ class ErrorEstimator:
         """
         units = self._task.error_units
         if not units:
-            return (), None
+            return {}
         known = self._known()
         has_column = features.shape[1] == len(self._task.features) + 1
         # Older versions did not store predictions, which no row of this version lacks.
         if not has_column or np.isnan(features[:, -1]).sum() > MOST_UNUSABLE * len(features):
             known = Unknown(Reason.OLDER_WINDOW)
-        means: dict[str, MeanLoss | Unknown]
         if isinstance(known, Unknown):
-            means = dict.fromkeys((*units, CAPPED), known)
-        else:
-            functions = {metric: FUNCTIONS[metric] for metric in units if metric in FUNCTIONS}
-            means = known.estimate(features, functions)
-            means.setdefault("coverage", Unknown(Reason.NO_INTERVALS))  # of a reference that states none
-        level = self._task.level
-        estimates = tuple(
-            MetricEstimate(metric, DOUBLY_ROBUST, metric_of_mean(metric, means[metric], level), unit=unit)
-            for metric, unit in units.items()
-        )
-        return estimates, self._expected(means[CAPPED])
+            return dict.fromkeys((*units, CAPPED), known)
+        functions = {metric: FUNCTIONS[metric] for metric in units if metric in FUNCTIONS}
+        means = known.estimate(features, functions)
+        means.setdefault("coverage", Unknown(Reason.NO_INTERVALS))  # of a reference that states none
+        return {metric: means[metric] for metric in (*units, CAPPED)}
 
-    def _expected(self, capped: MeanLoss | Unknown) -> ExpectedError | None:
-        if isinstance(capped, Unknown) or self._reference is None:
+    def estimates(self, means: Mapping[str, MeanLoss | Unknown]) -> tuple[MetricEstimate, ...]:
+        """Return the estimates of a window from the result of `means`."""
+        if not means:
+            return ()
+        level = self._task.level
+        return tuple(
+            MetricEstimate(metric, DOUBLY_ROBUST, metric_of_mean(metric, means[metric], level), unit=unit)
+            for metric, unit in self._task.error_units.items()
+        )
+
+    def expected(self, means: Mapping[str, MeanLoss | Unknown]) -> ExpectedError | None:
+        """Return what the test of trust expects of a window's labels, from the result of `means`."""
+        capped = means.get(CAPPED)
+        if not isinstance(capped, MeanLoss) or self._reference is None:
             return None
         if self._cap is None:
             self._cap = self._reference.error_cap(self._group)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.base.registry import SHARES
+from monitor.base.registry import METRICS, SHARES
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.task import CALIBRATION_ERRORS
 from monitor.stats.calibration.base import Calibration, confidence_of
@@ -40,6 +40,8 @@ from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
 from monitor.stats.estimate.predictive import Placed, Predictive, mid_p_estimate
 from monitor.stats.estimate.shared_error import Exposure, SharedError, by_confidence
 from monitor.stats.estimate.widening import widened, widened_interval
+from monitor.stats.regression.losses import MeanLoss
+from monitor.stats.regression.metrics import chart_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class Evaluation:
         The known estimates of `classes` with exact intervals; empty if the intervals in `classes` are exact.
     informed : mapping of str to int
         For each metric whose interval was widened because of labels, the number of labelled rows.
+    losses : mapping of str to MeanLoss or Unknown
+        The mean losses behind the metrics of errors; empty if predictions are no numbers.
     """
 
     estimates: Mapping[str, Result]
@@ -161,14 +165,26 @@ class Evaluation:
     charted: Mapping[str, CalibrationErrorEstimate] = field(default_factory=dict)
     by_class: Mapping[tuple[str, int], tuple[Estimate, Exposure]] = field(default_factory=dict)
     informed: Mapping[str, int] = field(default_factory=dict)
+    losses: Mapping[str, MeanLoss | Unknown] = field(default_factory=dict)
 
     def for_charts(self) -> Evaluation:
-        """Return the evaluation with the calibration errors that charts judge."""
-        if not self.charted:
+        """Return the evaluation with the estimates that charts judge.
+
+        These are calibration errors by the calibration of the baseline, and metrics of errors on the scale of
+        their charts.
+        """
+        if not self.charted and not self.losses:
             return self
         results = {metric: error.result for metric, error in self.charted.items()}
         known = {name: one for name, one in self.charted.items() if one.standard_error is not None}
         row_sd = {metric: _row_sd(error, len(self.confidence)) for metric, error in known.items()}
+        for metric, mean in self.losses.items():
+            if metric not in METRICS or not isinstance(mean, MeanLoss):
+                continue
+            if (value := chart_value(metric, mean)) is not None:
+                results[metric] = Estimate(value, value, value, 0.0, mean.n)
+                # By how much rows alone move it depends on the fit: only windows show how much it varies.
+                row_sd[metric] = 0.0
         return replace(
             self,
             estimates={**self.estimates, **results},

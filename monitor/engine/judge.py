@@ -18,7 +18,7 @@ from monitor.base.results import Estimate
 from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.baselines import FEWEST_WINDOWS, Point, baseline
-from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
+from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for, in_unit
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.feature_changes import LEAST_CHANGE, FeatureSplitter, concept_drift
 from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
@@ -45,6 +45,7 @@ from monitor.stats.charts.base import Baseline, ChartState
 from monitor.stats.charts.latch import ChartLogic
 from monitor.stats.charts.season import HourPoint
 from monitor.stats.charts.settings import Chart
+from monitor.stats.regression.losses import MeanLoss
 
 log = logging.getLogger("blindsight")
 
@@ -126,7 +127,7 @@ class Judge:
         self._charts: dict[str, ChartLogic] = {
             metric: settings.chart(metric).build(self._baselines[metric], chart)
             for metric, chart in state.charts.items()
-            if metric in task.metrics
+            if metric in task.judged_metrics
         }
         self._seasons = {
             metric: season
@@ -148,7 +149,11 @@ class Judge:
         self._standing = dict(state.standing)
         self._pooled: dict[str, tuple[float, float] | None] = dict(state.pooled)
         self.violations: Counter[tuple[str, str]] = Counter(
-            {(metric, rule): 0 for metric in task.metrics for rule in settings.chart(metric).detector.rules}
+            {
+                (metric, rule): 0
+                for metric in task.judged_metrics
+                for rule in settings.chart(metric).detector.rules
+            }
         )
         self.violations.update({(metric, rule): count for metric, rule, count in state.violations})
 
@@ -364,6 +369,7 @@ class Judge:
                 is_floor=bound.min is not None,
                 state=self._standing.get(metric),
                 pooled=self._pooled.get(metric),
+                unit=self._settings.task.error_units.get(metric),
             )
             for metric, bound in self._bounds.items()
         )
@@ -393,7 +399,7 @@ class Judge:
     def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:
         task = self._settings.task
         return {
-            metric: Objective(bound, task.objective.windows, task.level).build(states.get(metric))
+            metric: Objective(bound, task.objective.windows, task.level, metric).build(states.get(metric))
             for metric, bound in self._bounds.items()
         }
 
@@ -428,7 +434,9 @@ class Judge:
         if season is not None:
             point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
             self._collect_season(metric, season, point, window, correction)
-        return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
+        task = self._settings.task
+        unit = task.error_units.get(metric)
+        return ChartView(metric, verdict, task.judged_estimator(metric), by_labels, unit)
 
     def _held(self, metric: str) -> bool:
         """Return whether labels hold the alarm of a metric."""
@@ -593,6 +601,8 @@ class Judge:
     def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
         if metric in SHARES:
             return evaluation.accuracy
+        if isinstance(mean := evaluation.losses.get(metric), MeanLoss):
+            return mean
         if metric in evaluation.others:
             other = evaluation.others[metric]
             if other.draws is None or not isinstance(other.result, Estimate):
@@ -607,9 +617,12 @@ class Judge:
 def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
     """Return the chart with its centre and limits moved to the published estimate.
 
-    If the chart judged another estimate, they move by the difference of the two estimates. So the published
-    estimate is within the limits exactly if the judged one is.
+    The limits of a metric of errors are converted to its unit. If the chart judged another estimate, they
+    move by the difference of the two estimates. So the published estimate is within the limits exactly if the
+    judged one is.
     """
+    if chart.metric in shown.losses:
+        return replace(chart, verdict=chart.verdict.mapped(partial(in_unit, chart.metric)))
     seen, judged = (each.estimates.get(chart.metric) for each in (shown, charted))
     if not isinstance(seen, Estimate) or not isinstance(judged, Estimate) or seen is judged:
         return chart

@@ -25,6 +25,8 @@ from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.shared_error import Exposure
 from monitor.stats.estimate.widening import mid_p_interval, widened, widened_interval
+from monitor.stats.regression.losses import MeanLoss
+from monitor.stats.regression.metrics import metric_of_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,10 @@ class BootstrapDraws:
             raise ValueError(f"size must be 1 or more, got {self.size}")
 
 
-Poolable = TrimmedPmf | CountRatio | Cumulants | BootstrapDraws
+Poolable = TrimmedPmf | CountRatio | Cumulants | BootstrapDraws | MeanLoss
 """The distribution of a window's estimate, from which an objective pools several windows."""
+
+_Ratio = TrimmedPmf | CountRatio | Cumulants | BootstrapDraws
 
 Pooled = Callable[[int], Result | None]
 """The type of a function that takes a number n, and returns the corrected accuracy of the newest n windows.
@@ -133,6 +137,8 @@ class Objective:
     level : float
         The level of the interval, above 0 and below 1. With 0.95, a metric that lies exactly at its bound is
         judged as breached after 2.5 % of the windows, if the estimator's assumptions hold.
+    metric : str
+        The name of the metric. It is used only for a metric of errors, which follows from a mean loss.
 
     Raises
     ------
@@ -153,6 +159,7 @@ class Objective:
     bound: Bound
     windows: int = 5
     level: float = 0.95
+    metric: str = ""
 
     def __post_init__(self) -> None:
         if not self.windows >= 1:
@@ -176,8 +183,8 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     items : list
-        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None for a
-        window whose estimate is unknown.
+        `TrimmedPmf`, `CountRatio`, `Cumulants`, `BootstrapDraws` or `MeanLoss`, or mappings of their fields;
+        None for a window whose estimate is unknown.
     next : int
         The index of the next window in the circular list of pooled windows.
     exposures : list of Exposure or None
@@ -219,9 +226,9 @@ class ObjectiveLogic:
 
         Parameters
         ----------
-        item : TrimmedPmf, CountRatio, Cumulants or BootstrapDraws, or None
-            The distribution of the window's estimate, which includes only the random error of single rows.
-            None if the estimate is unknown.
+        item : TrimmedPmf, CountRatio, Cumulants, BootstrapDraws or MeanLoss, or None
+            The distribution of the window's estimate. None if the estimate is unknown. Only a `MeanLoss`
+            includes the errors that windows share; the others include the random error of single rows.
         exposure : Exposure, optional
             The dependence of the estimate on errors that the window's rows share.
         model : Predictive, optional
@@ -242,11 +249,20 @@ class ObjectiveLogic:
         total = self._pool.total
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
-        lower, upper = self._ends(total, model)
-        state = judge(self._settings.bound, lower, _value(total), upper)
+        lower, value, upper = self._interval(total, model)
+        state = judge(self._settings.bound, lower, value, upper)
         return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
 
-    def _ends(self, total: Poolable, model: Predictive | None) -> tuple[float, float]:
+    def _interval(self, total: Poolable, model: Predictive | None) -> tuple[float, float, float]:
+        """Return the lower end, the value and the upper end of the pooled metric."""
+        if isinstance(total, MeanLoss):
+            result = metric_of_mean(self._settings.metric, total, self._settings.level)
+            assert isinstance(result, Estimate)
+            return result.lower, result.value, result.upper
+        lower, upper = self._ends(total, model)
+        return lower, _value(total), upper
+
+    def _ends(self, total: _Ratio, model: Predictive | None) -> tuple[float, float]:
         known = [one for one in self._exposures if one is not None]
         level = self._settings.level
         if model is None or not known:
@@ -331,13 +347,13 @@ def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
         return one if other is None else other
     if isinstance(one, BootstrapDraws) and isinstance(other, BootstrapDraws):
         return _weighted(one, other)
+    if isinstance(one, MeanLoss) and isinstance(other, MeanLoss):
+        return one.joined(other)
     if isinstance(one, BootstrapDraws | Cumulants) and isinstance(other, BootstrapDraws | Cumulants):
         return _cumulants(one).joined(_cumulants(other))
     if isinstance(one, CountRatio) and isinstance(other, CountRatio):
         return one.convolve(other)
-    if isinstance(one, BootstrapDraws | Cumulants | CountRatio) or isinstance(
-        other, BootstrapDraws | Cumulants | CountRatio
-    ):
+    if not isinstance(one, TrimmedPmf) or not isinstance(other, TrimmedPmf):
         raise ValueError("items must be windows of one kind, got counts and draws")
     return one.convolve(other)
 
@@ -356,7 +372,7 @@ def _weighted(one: BootstrapDraws, other: BootstrapDraws) -> BootstrapDraws:
     )
 
 
-def _interval(total: Poolable, level: float) -> tuple[float, float]:
+def _interval(total: _Ratio, level: float) -> tuple[float, float]:
     if isinstance(total, BootstrapDraws):
         low, high = np.quantile(total.draws, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
@@ -366,7 +382,7 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
     return k_low / total.n, k_high / total.n
 
 
-def _value(total: Poolable) -> float:
+def _value(total: _Ratio) -> float:
     if isinstance(total, BootstrapDraws | CountRatio | Cumulants):
         return total.value
     return float(np.dot(total.mass, np.arange(len(total.mass))) / total.mass.sum() + total.offset) / total.n
@@ -380,6 +396,7 @@ def _rows(item: Poolable) -> int:
 
 _ITEMS: tuple[tuple[str, type[Poolable]], ...] = (
     ("draws", BootstrapDraws),
+    ("least", MeanLoss),
     ("third", Cumulants),
     ("hits", CountRatio),
     ("mass", TrimmedPmf),

@@ -20,6 +20,7 @@ from statistics import median_low
 
 import msgspec
 
+from monitor.base.registry import METRICS
 from monitor.base.results import Estimate
 from monitor.base.zones import time_zone
 from monitor.config.chart import ChartConfig
@@ -99,6 +100,7 @@ class SeasonLogic:
         state = resume or SeasonState()
         self._settings = settings
         self._zone = time_zone(settings.chart.time_zone)
+        self._bounds = METRICS[settings.metric].bounds
         self._points = {point.hour: point for point in state.points}
         self._season = state.season
         self._labelled = {point.hour: point for point in state.labelled}
@@ -110,7 +112,7 @@ class SeasonLogic:
         The result is None if the reference is shorter than four weeks, or has too few windows.
         """
         days, needed = count_days(point.hour for point in points)
-        if days < needed or (fit := fit_season(points, self._settings.weight)) is None:
+        if days < needed or (fit := fit_season(points, self._settings.weight, self._bounds)) is None:
             return None
         if fit.left_out:
             log.warning(
@@ -232,7 +234,7 @@ class SeasonLogic:
 
     def _fit(self) -> Baseline | None:
         points = self._counted()
-        fit = fit_season(points, self._settings.weight)
+        fit = fit_season(points, self._settings.weight, self._bounds)
         if fit is not None:
             hours = {point.hour for point in points}
             self._labelled = {hour: each for hour, each in self._labelled.items() if hour in hours}

@@ -257,8 +257,8 @@ class Series:
         method, group = self.active.view.method, self.settings.group
 
         def draw() -> DrawnBaselines:
-            windows = reference_windows(method, reference, group, task, self.settings.positive)
-            judged = [self._comparisons.judged(window) for window in windows]
+            windows = reference_windows(method, reference, group, task, self.settings.positive, self._errors)
+            judged = [self._comparisons.judged(window).for_charts() for window in windows]
             curve = None if group or not windows else reference_curve(windows, reference, task.window.size)
             parts = reference_parts(windows, reference, group, task)
             return baselines(judged), parts, curve, reference_hours(judged, reference, group, task)
@@ -504,7 +504,8 @@ class Series:
         features = None
         if self._features is not None:
             features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
-        errors, expected = self._errors.measured(window.features)
+        means = self._errors.means(window.features)
+        evaluation, errors = replace(evaluation, losses=means), self._errors.estimates(means)
         judged = self._judge.judge(
             self._comparisons.judged(evaluation), window, rows, self.checks.correction, features, errors
         )
@@ -522,7 +523,7 @@ class Series:
         report = self._output.report(
             window, evaluation, comparisons, judged, self.active.view, doubts, errors
         )
-        lost = self.checks.close_errors(window.number, expected)
+        lost = self.checks.close_errors(window.number, self._errors.expected(means))
         return report if lost is None else replace(report, trust_in_errors=lost)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:

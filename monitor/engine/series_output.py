@@ -132,7 +132,7 @@ class SeriesOutput:
         self._estimates = estimates_from(last.estimates)
         self._errors = _with_units(estimates_from(last.values), task)
         self._newest: tuple[int, MetricEstimate] | None = None  # the last window and result of `corrected`
-        self.charts = _charts_of(last)
+        self.charts = _charts_of(last, task)
         self.classes = tuple(
             ClassEstimate(metric, tag, of_class, _result(saved))
             for metric, tag, of_class, saved in last.classes
@@ -393,7 +393,7 @@ class SeriesOutput:
         ]
 
 
-def _charts_of(last: LastWindow) -> tuple[ChartView, ...]:
+def _charts_of(last: LastWindow, task: Task) -> tuple[ChartView, ...]:
     """Return the results of the charts from the stored results of the last closed window."""
     return tuple(
         ChartView(
@@ -403,7 +403,9 @@ def _charts_of(last: LastWindow) -> tuple[ChartView, ...]:
                 improved=metric in last.improved,
                 deviation=last.deviations.get(metric, 0.0),
             ),
+            estimator=task.judged_estimator(metric),
             by_labels=AlarmByLabels(*last.by_labels[metric]) if metric in last.by_labels else None,
+            unit=task.error_units.get(metric),
         )
         for metric, center, lower, upper, rules, out in last.charts
     )

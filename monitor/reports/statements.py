@@ -9,7 +9,14 @@ from typing import TypeVar
 
 import msgspec
 
-from monitor.base.names import AVERAGE_CONFIDENCE, RATIO, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import (
+    AVERAGE_CONFIDENCE,
+    DOUBLY_ROBUST,
+    RATIO,
+    REALISED,
+    REALISED_COHORT,
+    REALISED_HORIZON,
+)
 from monitor.base.registry import METRICS, SHARES, metric_words
 from monitor.base.results import Estimate
 from monitor.reports import attribution, features
@@ -139,7 +146,7 @@ def describe_alarm(one: SeriesView, chart: ChartView) -> Statement:
     objective = next((each for each in one.objectives if each.metric == metric), None)
     fact = _moved(one, metric, chart)
     if objective is not None and objective.state is not None:
-        fact += f", must be {_bound(objective)}"
+        fact += f", must be {bound_in_words(objective)}"
     where, since = _where(one, metric) if _is_away(one, chart) else "", _since(one, metric)
     begin = f"{since}{f', {where}' if since and where else where}"
     details = [*([f"{begin[0].upper()}{begin[1:]}."] if begin else []), *_labels(one, metric)]
@@ -389,20 +396,49 @@ def three_digits(*numbers: float) -> list[str]:
     return [format(round(each, decimals) + 0.0, form) for each in numbers]
 
 
+def limits_in_words(chart: ChartView) -> str:
+    """Return the control limits of a chart, in per cent or in the unit of the metric.
+
+    Examples
+    --------
+    >>> from monitor.stats.charts.base import Verdict
+    >>> verdict = Verdict(11.7, 9.84, 13.9, (), False)
+    >>> limits_in_words(ChartView("mae", verdict, unit="minutes"))
+    '9.8 to 13.9 minutes'
+    """
+    verdict = chart.verdict
+    if chart.unit in RATIOS:
+        return f"{100 * verdict.lower:.1f} to {100 * verdict.upper:.1f} %"
+    lower, upper = three_digits(verdict.lower, verdict.upper)
+    return f"{lower} to {upper} {chart.unit}".rstrip()
+
+
+def bound_in_words(objective: ObjectiveView) -> str:
+    """Return the bound of an objective, in per cent or in the unit of the metric.
+
+    Examples
+    --------
+    >>> bound_in_words(ObjectiveView("mae", 12.0, False, None, unit="minutes"))
+    'at most 12 minutes'
+    """
+    return f"{'at least' if objective.is_floor else 'at most'} {_limit(objective)}"
+
+
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
     """Return the estimate of a metric to show first.
 
     The result is the estimate corrected by labels, or the estimate that the chart judges if there is no
     corrected one.
     """
-    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
-    return leading_estimate(one.estimates, metric, by)
+    judged = DOUBLY_ROBUST if metric in METRICS and METRICS[metric].scale != "ratio" else AVERAGE_CONFIDENCE
+    by = next((chart.estimator for chart in one.charts if chart.metric == metric), judged)
+    return leading_estimate((*one.estimates, *one.values), metric, by)
 
 
 def value_by_labels(one: SeriesView, metric: str) -> Estimate | None:
     """Return the value of a metric from the largest number of labels; None if there is no such value."""
     for estimator in _BY_LABELS:
-        for each in one.estimates:
+        for each in (*one.estimates, *one.values):
             result = finite(each.result)
             if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
                 return result
@@ -422,20 +458,25 @@ def _estimated(one: SeriesView, metric: str, objective: ObjectiveView) -> str:
     value = "unknown"
     if estimate is not None:
         numbers = (estimate.value, estimate.lower, estimate.upper, objective.bound)
-        shown = _percents(*numbers)
-        value = f"about {shown[0]} % ({shown[1]} to {shown[2]})"
-    must = f"must be {_bound(objective)}"
+        shown, unit = _in_words(objective.unit, *numbers)
+        value = f"about {shown[0]}{unit} ({shown[1]} to {shown[2]})"
+    must = f"must be {bound_in_words(objective)}"
     if objective.state is ObjectiveState.AT_RISK:
         must = f"may be {'below' if objective.is_floor else 'above'} {_limit(objective)}"
     return f"{metric_words(metric)} {value}, {must}"
 
 
-def _bound(objective: ObjectiveView) -> str:
-    return f"{'at least' if objective.is_floor else 'at most'} {_limit(objective)}"
-
-
 def _limit(objective: ObjectiveView) -> str:
-    return f"{round(100 * objective.bound, 4):g} %"
+    if objective.unit in RATIOS:
+        return f"{round(100 * objective.bound, 4):g} %"
+    return f"{objective.bound:g} {objective.unit}".rstrip()
+
+
+def _in_words(unit: str | None, *values: float) -> tuple[list[str], str]:
+    """Return numbers in per cent, or in the unit of a metric of errors, and what follows them."""
+    if unit in RATIOS:
+        return _percents(*values), " %"
+    return three_digits(*values), f" {unit}" if unit else ""
 
 
 def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
@@ -449,11 +490,12 @@ def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
     if estimate is None:
         return f"{words} has changed"
     before = chart.verdict.center
-    now, then, lower, upper = _percents(estimate.value, before, estimate.lower, estimate.upper)
+    shown, unit = _in_words(chart.unit, estimate.value, before, estimate.lower, estimate.upper)
+    now, then, lower, upper = shown
     if not _is_away(one, chart):
-        return f"{words} is back at about {now} % ({lower} to {upper}), was {then} %"
+        return f"{words} is back at about {now}{unit} ({lower} to {upper}), was {then}{unit}"
     verb = "fell" if estimate.value < before else "rose"
-    return f"{words} {verb} from {then} to about {now} % ({lower} to {upper})"
+    return f"{words} {verb} from {then} to about {now}{unit} ({lower} to {upper})"
 
 
 def _is_away(one: SeriesView, chart: ChartView) -> bool:
@@ -476,8 +518,8 @@ def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[s
     if chart is None:
         return
     if not (chart.verdict.out_of_control or any(each.metric == metric for each in one.attributions)):
-        (before,) = _percents(chart.verdict.center)
-        yield f"Its chart shows no change from the baseline, {before} %."
+        (before,), unit = _in_words(chart.unit, chart.verdict.center)
+        yield f"Its chart shows no change from the baseline, {before}{unit}."
         return
     since, where = _since(one, metric), _where(one, metric)
     moved = _moved(one, metric, chart)
@@ -493,9 +535,9 @@ def _since(one: SeriesView, metric: str) -> str:
 def _pooled(objective: ObjectiveView) -> Iterator[str]:
     if objective.pooled is not None:
         near, far = objective.pooled[::-1] if objective.is_floor else objective.pooled
-        ends = _percents(near, far, objective.bound)[:2]
-        lower, upper = ends[::-1] if objective.is_floor else ends
-        yield f"The last windows together: {lower} to {upper} %."
+        shown, unit = _in_words(objective.unit, near, far, objective.bound)
+        lower, upper = shown[1::-1] if objective.is_floor else shown[:2]
+        yield f"The last windows together: {lower} to {upper}{unit}."
 
 
 def _where(one: SeriesView, metric: str) -> str:
@@ -551,11 +593,16 @@ def _labels(one: SeriesView, metric: str) -> Iterator[str]:
     """Yield a sentence about the value of a metric by labels."""
     result = value_by_labels(one, metric)
     if result is not None:
-        value, lower, upper = _percents(result.value, result.lower, result.upper)
-        words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
+        (value, lower, upper), unit = _in_words(_unit(one, metric), result.value, result.lower, result.upper)
+        words = f"{metric_words(metric)} {value}{unit} ({lower} to {upper})"
         yield f"{count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
     elif not one.group and one.predictions and not one.labelled:  # a report does not count them
         yield "No labels yet."
+
+
+def _unit(one: SeriesView, metric: str) -> str | None:
+    """Return the unit of a metric of errors; None for a ratio."""
+    return next((each.unit for each in one.values if each.metric == metric), None)
 
 
 def _distrust(trust: Trust | None, metric: str) -> str:
@@ -586,7 +633,9 @@ def _nothing(one: SeriesView) -> Statement:
         changed = "an alarm is on, but the newest window has too few answers to judge"
     if estimate is None:
         return Statement(subject(one), changed, _text(_labels(one, metric)))
-    value, lower, upper = _percents(estimate.value, estimate.lower, estimate.upper)
+    (value, lower, upper), unit = _in_words(
+        _unit(one, metric), estimate.value, estimate.lower, estimate.upper
+    )
     states = {each.state for each in one.objectives}
     objective = ""
     if ObjectiveState.NOT_PROVEN in states:
@@ -595,7 +644,7 @@ def _nothing(one: SeriesView) -> Statement:
         objective = ", objective met"
         if any(is_unchecked(one, each.metric) for each in one.objectives):
             objective += " by the estimate, with too few labels to check it since the change"
-    fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), {changed}{objective}"
+    fact = f"{metric_words(metric)} about {value}{unit} ({lower} to {upper}), {changed}{objective}"
     return Statement(subject(one), fact, _text(_labels(one, metric)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from monitor.base.names import ClosedBy
+from monitor.base.names import AVERAGE_CONFIDENCE, DOUBLY_ROBUST, ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
@@ -364,7 +364,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """The entry in a window's JSON line for the control chart of a metric.
 
     A limit that is not a number is written as None. `improved` is left out if it is false. `by_labels` is
-    left out if the estimates decide about the alarm.
+    left out if the estimates decide about the alarm. `unit` is set only for a metric of errors.
     """
 
     metric: str
@@ -375,14 +375,16 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
     out_of_control: bool
     improved: bool = False
     by_labels: AlarmByLabelsLine | None = None
+    unit: str | None = None
 
     @classmethod
     def from_view(cls, chart: ChartView) -> ChartLine:
         """Return the entry of a window's JSON line for a control chart."""
         v = chart.verdict
-        limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
+        number = rounded if chart.unit is None else significant
+        limits = number(v.center), number(v.lower), number(v.upper)
         by_labels = None if chart.by_labels is None else AlarmByLabelsLine.from_view(chart.by_labels)
-        return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
+        return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels, chart.unit)
 
     def read(self) -> ChartView:
         """Return the control chart that this entry describes. A limit of None becomes NaN."""
@@ -390,30 +392,32 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
         by_labels = None if self.by_labels is None else self.by_labels.read()
-        return ChartView(self.metric, verdict, by_labels=by_labels)
+        estimator = AVERAGE_CONFIDENCE if self.unit is None else DOUBLY_ROBUST
+        return ChartView(self.metric, verdict, estimator, by_labels, self.unit)
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The entry in a window's JSON line for the objective of a metric."""
+    """The entry in a window's JSON line for the objective of a metric; `unit` is as in `ChartLine`."""
 
     metric: str
     floor: float | None = None
     ceiling: float | None = None
     state: ObjectiveState | None = None
+    unit: str | None = None
 
     @classmethod
     def from_view(cls, objective: ObjectiveView) -> ObjectiveLine:
         """Return the entry of a window's JSON line for an objective."""
-        bound = rounded(objective.bound)
+        bound = rounded(objective.bound) if objective.unit is None else significant(objective.bound)
         floor, ceiling = (bound, None) if objective.is_floor else (None, bound)
-        return cls(objective.metric, floor, ceiling, objective.state)
+        return cls(objective.metric, floor, ceiling, objective.state, objective.unit)
 
     def read(self) -> ObjectiveView:
         """Return the objective that this entry describes. Its pooled interval is missing."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
-        return ObjectiveView(self.metric, bound, self.floor is not None, self.state)
+        return ObjectiveView(self.metric, bound, self.floor is not None, self.state, unit=self.unit)
 
 
 class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -165,12 +165,15 @@ class ChartView:
         The estimator whose values the chart judges.
     by_labels : AlarmByLabels or None
         The corrected accuracy if labels decide about the alarm; None if the estimates decide.
+    unit : str or None
+        The unit of the limits of a metric of errors, as in `MetricEstimate`; None for a ratio.
     """
 
     metric: str
     verdict: Verdict
     estimator: str = "average_confidence"
     by_labels: AlarmByLabels | None = None
+    unit: str | None = None
 
     @property
     def confidences_moved(self) -> bool:
@@ -180,13 +183,17 @@ class ChartView:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective of one metric: its bound, its state, and its pooled interval (None if unknown)."""
+    """The objective of one metric: its bound, its state, and its pooled interval (None if unknown).
+
+    `unit` is the unit of a metric of errors, as in `MetricEstimate`; None for a ratio.
+    """
 
     metric: str
     bound: float
     is_floor: bool
     state: ObjectiveState | None
     pooled: tuple[float, float] | None = None
+    unit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

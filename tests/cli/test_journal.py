@@ -86,6 +86,34 @@ def test_an_alarm_is_told_when_it_is_raised_and_when_it_is_released(
     assert messages(caplog) == [("INFO", f"Alarm released: {WHAT.format(5)}; {limits}.")]
 
 
+def test_the_alarm_and_the_objective_of_a_metric_of_errors_have_its_unit(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    verdict = Verdict(11.7, 9.8, 13.9, ("we1",), True)
+    value = MetricEstimate("mae", "doubly_robust", Estimate(14.2, 12.9, 15.1, 0.95, 500), unit="minutes")
+    raised = replace(
+        window(1),
+        charts=(ChartView("mae", verdict, "doubly_robust", unit="minutes"),),
+        values=(value,),
+        objectives=(
+            ObjectiveView("mae", 12.0, False, ObjectiveState.BREACHED, (12.5, 14.0), unit="minutes"),
+        ),
+    )
+    journal.windows([raised])
+    where = "t, erm, mae, window 1 (until 1970-01-01T00:01:00.000Z)"
+    assert messages(caplog) == [
+        (
+            "WARNING",
+            f"Alarm raised: {where}: 14.2 (12.9 to 15.1) minutes; limits 9.8 to 13.9 minutes around 11.7; "
+            "broken: we1.",
+        ),
+        (
+            "WARNING",
+            f"Objective breached: {where}: 12.5 to 14.0 over the windows pooled; its ceiling is 12 minutes.",
+        ),
+    ]
+
+
 def test_an_alarm_says_where_the_change_is(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     raised = replace(window(1, True), attributions=WATCHED.attributions)
     journal.windows([raised])

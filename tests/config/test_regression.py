@@ -10,6 +10,7 @@ from monitor.base.errors import ConfigError
 from monitor.config.file import config_from
 from monitor.config.regression import Regression
 from monitor.config.root import Config
+from monitor.config.task import charted_metrics
 
 SECTION = {"kind": "regression", "reference": {"path": "reference.csv"}}
 
@@ -36,6 +37,26 @@ def test_the_unit_applies_to_each_metric_of_errors() -> None:
     own = SECTION | {"unit": "minutes", "error_metrics": ["mape", "coverage"], "quantiles": [0.1, 0.9]}
     task = config_from({"tasks": {"delay": own}})
     assert task.scored_tasks["delay"].error_units == {"mape": "ratio", "coverage": "ratio"}
+
+
+def test_objectives_of_errors_are_in_the_unit_of_the_target() -> None:
+    task = config_from(
+        {"tasks": {"delay": SECTION | {"objective": {"mae": {"max": 12}, "bias": {"min": -2}}}}}
+    )
+    bounds = task.scored_tasks["delay"].objective.bounds()
+    assert {metric: (bound.min, bound.max) for metric, bound in bounds.items()} == {
+        "mae": (None, 12.0),
+        "bias": (-2.0, None),
+    }
+    with pytest.raises(ConfigError, match=r"tasks\.t\.objective\.mae: unknown key"):
+        config_from({"tasks": {"t": {"objective": {"mae": {"max": 12}}}}})
+
+
+def test_charts_of_errors_share_the_budget_of_false_alarms() -> None:
+    budget = {"chart": {"arl0": {"false_alarms_per_week": 1}}, "models": {"gbm": {"answers_per_day": 50_000}}}
+    task = config_from({"tasks": {"delay": SECTION | budget}}).scored_tasks["delay"]
+    assert charted_metrics(task) == ("within_tolerance", "ece", "mae", "rmse", "bias")
+    assert task.charting.windows == 7 * 100 * 5
 
 
 def test_a_saved_section_can_be_read_again() -> None:
@@ -79,6 +100,11 @@ def test_a_saved_section_can_be_read_again() -> None:
         ),
         ({"metrics": ["ece"]}, "tasks.delay.metrics: expected a list with within_tolerance, got ece: add it"),
         ({"objective": {"accuracy": {"min": 0.9}}}, "tasks.delay.objective.accuracy: expected a metric that"),
+        (
+            {"error_metrics": ["mae"], "objective": {"bias": {"max": 2}}},
+            "tasks.delay.objective.bias: expected a metric that error_metrics lists (mae): add it there",
+        ),
+        ({"objective": {"mae": {"max": 2, "min": 1}}}, "objective.mae: expected either min or max, got both"),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings: dict[str, Any], text: str) -> None:

@@ -7,8 +7,13 @@ import pytest
 from tests.config.test_reload_keys import reload, rig
 from tests.numbers import predictions
 
-OBJECTIVES = ("objective.within_tolerance.min", "objective.within_tolerance.max")
-OF_NUMBERS = (*OBJECTIVES, "unit", "error_metrics")
+OBJECTIVES = tuple(
+    f"objective.{metric}.{side}"
+    for metric in ("within_tolerance", "mae", "rmse", "bias")
+    for side in ("min", "max")
+)
+OF_NUMBERS = (*OBJECTIVES, "unit")
+BEGINS_A_BASELINE = ("error_metrics",)
 OLD = {
     "kind": "regression",
     "tolerance": 1.5,
@@ -17,35 +22,37 @@ OLD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("unit", "minutes", [(metric, "minutes") for metric in ("mae", "rmse", "bias")]),
-        ("error_metrics", ["bias"], [("bias", "")]),
-    ],
-)
-def test_metrics_of_errors_and_their_unit_change_in_the_next_window(
-    key: str, value: object, expected: list[tuple[str, str]]
-) -> None:
+def test_the_unit_of_metrics_of_errors_changes_in_the_next_window() -> None:
     engine_rig = rig(OLD)
     [first] = engine_rig.feed(predictions(2, 150))
     assert len(first.values) == 6
-    assert reload(engine_rig, f"tasks.*.{key}", OLD, OLD | {key: value}) == []
+    assert reload(engine_rig, "tasks.*.unit", OLD, OLD | {"unit": "minutes"}) == []
     [view] = engine_rig.engine.view().series
     [second] = engine_rig.feed(predictions(3, 100, start=1.72e9))
-    for values in (view.values, second.values):
-        assert [(each.metric, each.unit) for each in values[::2]] == expected
+    expected = [(metric, "minutes") for metric in ("mae", "rmse", "bias")]
+    for each in (view, second):
+        assert [(value.metric, value.unit) for value in each.values[::2]] == expected
+        assert [(chart.metric, chart.unit) for chart in each.charts if chart.unit is not None] == expected
+
+
+def test_other_metrics_of_errors_begin_a_new_baseline() -> None:
+    engine_rig = rig(OLD)
+    [first] = engine_rig.feed(predictions(2, 150))
+    assert [chart.metric for chart in first.charts] == ["within_tolerance", "ece", "mae", "rmse", "bias"]
+    [cut] = reload(engine_rig, "tasks.*.error_metrics", OLD, OLD | {"error_metrics": ["bias"]})
+    assert (cut.size, cut.closed_by) == (50, "end")
+    [second] = engine_rig.feed(predictions(3, 100, start=1.72e9))
+    assert [each.metric for each in second.values[::2]] == ["bias"]
+    assert [chart.metric for chart in second.charts] == ["within_tolerance", "ece", "bias"]
 
 
 @pytest.mark.parametrize("key", OBJECTIVES)
 def test_what_holds_at_once_of_numbers_is_seen_in_the_next_window(key: str) -> None:
-    side = key.rpartition(".")[2]
-    new = OLD | {"objective": {"within_tolerance": {side: 0.5}}}
+    _, metric, side = key.split(".")
+    new = OLD | {"objective": {metric: {side: 0.5}}}
     engine_rig = rig(OLD)
     [first] = engine_rig.feed(predictions(2, 150))
     assert first.objectives == ()
     assert reload(engine_rig, f"tasks.*.{key}", OLD, new) == []
     [second] = engine_rig.feed(predictions(3, 100, start=1.72e9))
-    assert [(o.metric, o.is_floor, o.bound) for o in second.objectives] == [
-        ("within_tolerance", side == "min", 0.5)
-    ]
+    assert [(o.metric, o.is_floor, o.bound) for o in second.objectives] == [(metric, side == "min", 0.5)]

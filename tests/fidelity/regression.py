@@ -1,6 +1,6 @@
 """Mean losses of regressors over windows without labels: coverage, width and error.
 
-    python -m tests.fidelity.regression [simulated engine flights weather visits]
+    python -m tests.fidelity.regression [simulated engine flights weather visits charts]
 
 Each row is the same kind of window, of 200, 500 or 2,000 rows. For the mean absolute error, the root of the
 mean squared error, the mean signed error ("bias"), and the share of errors within the reference's 80 %
@@ -31,6 +31,11 @@ and February, the reference is March and April, and windows are spread over May 
 
 `visits`: the number of a person's visits to a doctor in a year (RAND's health insurance experiment). A
 regression that knows the plan's price and the illnesses alone; windows lean towards high or low values.
+
+`charts`: the control charts of the estimates of `mae`, `rmse` and `bias`, whose errors grow with a number and
+a text. The rows without change give the mean number of windows between broken rules (windows over breaks, on
+average over the baselines, with its standard error), for an autocorrelation `rho` of the estimates. The others
+give the mean number of windows until the first broken rule after the number moves, at most 50.
 """
 
 from __future__ import annotations
@@ -47,9 +52,13 @@ from statsmodels.datasets import randhie
 from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Estimate, Unknown
 from monitor.cli.demo.flights import data_folder, import_extra
+from monitor.config.chart import ChartConfig
 from monitor.config.task import Window
+from monitor.engine.baselines import Point, baseline
+from monitor.engine.charting import chart_for
 from monitor.stats.regression.losses import LossReference, RowLosses
-from monitor.stats.regression.metrics import ERROR_METRICS
+from monitor.stats.regression.metrics import DEFAULT_METRICS, ERROR_METRICS, chart_value
+from monitor.stats.regression.metrics import losses_of as metric_losses
 from tests.fidelity.covariates import draw_rows
 from tests.harness import run
 from tests.numbers import Record, reference_of_numbers, regression
@@ -420,5 +429,95 @@ def visits(windows: int = 60) -> Iterator[str]:
     yield from table(f"visits: {windows} windows a row", visit_cases(windows))
 
 
+CHARTED_KINDS: tuple[FeatureKind, ...] = ("number", "number", "text")
+CHARTED_ROWS, BASELINE_WINDOWS = 100, 20
+CHART_MOVES = (0.25, 0.5)
+_MOST_WINDOWS = 50  # of a stream that has changed
+
+
+class ChartedStream:
+    """Consecutive windows of a stream, beside charts whose baseline is a reference of the same stream.
+
+    A row of features stays in the next window with the probability `rho`, which is then the autocorrelation
+    of the estimates. The reference has the labels of `BASELINE_WINDOWS` windows.
+    """
+
+    def __init__(self, seed: int, rho: float) -> None:
+        self._rng, self._rho = np.random.default_rng([48, seed, round(100 * rho)]), rho
+        self._features: Floats | None = None
+        rows = [self._rows(0.0) for _ in range(BASELINE_WINDOWS)]
+        errors = np.concatenate([each.errors for each in rows])
+        columns = np.concatenate([each.columns for each in rows])
+        losses = metric_losses(errors)
+        self._reference = LossReference.from_rows(columns, CHARTED_KINDS, errors, losses)
+        values = [self._values(each) for each in rows]
+        self._charts = {
+            metric: chart_for(ChartConfig(), metric).build(
+                baseline([Point(value[metric], CHARTED_ROWS, 0.0) for value in values])
+            )
+            for metric in DEFAULT_METRICS
+        }
+
+    def _rows(self, move: float) -> Rows:
+        rng, n = self._rng, CHARTED_ROWS
+        features = np.column_stack((rng.standard_normal(n), rng.integers(0, 4, n)))
+        if self._features is not None:
+            features = np.where(rng.random((n, 1)) < self._rho, self._features, features)
+        self._features = features
+        x, segment = features[:, 0] + move, features[:, 1]
+        errors = 0.2 * x + 0.6 * np.exp(0.35 * x + 0.2 * segment) * rng.standard_t(6, n)
+        return Rows(np.column_stack((2 * x + 0.5, x, segment)), errors)
+
+    def _values(self, rows: Rows) -> dict[str, float]:
+        values = {}
+        for metric, mean in self._reference.estimate(rows.columns).items():
+            value = None if isinstance(mean, Unknown) else chart_value(metric, mean)
+            assert value is not None
+            values[metric] = value
+        return values
+
+    def broken(self, move: float = 0.0) -> dict[str, bool]:
+        """Return whether the next window breaks the rule of each chart; features have moved by `move` sd."""
+        values = self._values(self._rows(move))
+        return {
+            metric: bool(chart.update(values[metric], CHARTED_ROWS).rules)
+            for metric, chart in self._charts.items()
+        }
+
+
+def breaks(seed: int, rho: float, windows: int) -> Floats:
+    """Return the numbers of windows of a stream in control that break the rule of each chart."""
+    stream = ChartedStream(seed, rho)
+    return np.sum([[*stream.broken().values()] for _ in range(windows)], axis=0, dtype=np.float64)
+
+
+def delays(seed: int, move: float) -> Floats:
+    """Return for each chart the number of windows until it breaks its rule, at most `_MOST_WINDOWS`."""
+    stream = ChartedStream(10_000 + seed, 0.0)
+    first = np.full(len(DEFAULT_METRICS), float(_MOST_WINDOWS))
+    for window in range(1, _MOST_WINDOWS):
+        broken = np.array([*stream.broken(move).values()])
+        first = np.where(broken, np.minimum(first, window), first)
+        if (first < _MOST_WINDOWS).all():
+            break
+    return first
+
+
+def charts(baselines: int = 600, windows: int = 100, changed: int = 50) -> Iterator[str]:
+    """Yield the windows between false alarms of the charts of errors, and the windows until a change."""
+    yield f"charts: windows of {CHARTED_ROWS} rows, baselines of {BASELINE_WINDOWS}, ARL0 370 promised"
+    yield f"{'':30}{'windows':>9}" + "".join(f"{metric:>8}{'error':>7}" for metric in DEFAULT_METRICS)
+    for rho, fleet in ((0.0, baselines), (0.3, baselines // 4)):
+        counts = np.array([breaks(seed, rho, windows) for seed in range(fleet)])
+        rate, error = counts.mean(axis=0) / windows, counts.std(axis=0, ddof=1) / fleet**0.5 / windows
+        cells = "".join(f"{1 / r:8.0f}{e / r**2:7.0f}" for r, e in zip(rate, error, strict=True))
+        yield f"{f'between alarms, rho {rho}':30}{fleet * windows:>9,}{cells}"
+    for move in CHART_MOVES:
+        mean = np.mean([delays(seed, move) for seed in range(changed)], axis=0)
+        cells = "".join(f"{each:8.1f}{'':7}" for each in mean)
+        yield f"{f'until an alarm, moved {move} sd':30}{changed:>9,}{cells}".rstrip()
+
+
 if __name__ == "__main__":
-    run({"simulated": simulated, "engine": engine, "flights": flights, "weather": weather, "visits": visits})
+    parts = {"simulated": simulated, "engine": engine, "flights": flights, "weather": weather}
+    run(parts | {"visits": visits, "charts": charts})

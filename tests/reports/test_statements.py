@@ -87,6 +87,29 @@ def test_a_breached_objective_has_its_figures_the_change_and_what_to_check() -> 
     )
 
 
+def test_metrics_of_errors_have_their_unit() -> None:
+    value = MetricEstimate("mae", "doubly_robust", Estimate(14.2, 12.9, 15.1, 0.95, 500), unit="minutes")
+    labels = MetricEstimate("mae", "realised", Estimate(13.1, 11.0, 15.2, 0.95, 60), unit="minutes")
+    verdict = Verdict(11.7, 9.8, 13.9, ("we1",), True)
+    chart = ChartView("mae", verdict, "doubly_robust", unit="minutes")
+    ceiling = ObjectiveView("mae", 12.0, False, ObjectiveState.BREACHED, (12.5, 14.0), unit="minutes")
+    changes: dict[str, Any] = {
+        "state": SeriesState.OUT_OF_CONTROL,
+        "charts": (STEADY, chart),
+        "values": (value, labels),
+        "alarmed_since": {"mae": NOON},
+        "labelled": 60,
+    }
+    alarm = statement(**changes)
+    assert alarm.fact == "mae rose from 11.7 to about 14.2 minutes (12.9 to 15.1)"
+    missed = statement(**changes, objectives=(ceiling,))
+    assert missed.fact == "mae about 14.2 minutes (12.9 to 15.1), must be at most 12 minutes"
+    assert missed.details == (
+        "Since 2026-11-20 12:21 UTC mae rose from 11.7 to about 14.2 minutes (12.9 to 15.1). "
+        "The last windows together: 12.5 to 14.0 minutes. 60 labels say: mae 13.1 minutes (11.0 to 15.2)."
+    )
+
+
 def test_a_window_that_is_too_small_to_judge_hides_no_alarm() -> None:
     small = statement(state=SeriesState.OUT_OF_CONTROL, charts=(), alarmed_since={"accuracy": NOON})
     assert small.fact == (
@@ -319,6 +342,9 @@ def test_metrics_have_names_in_words() -> None:
         "F1",
         "AUROC",
         "average precision",
+        "mae",
+        "rmse",
+        "bias",
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from monitor.base.registry import METRICS
 from monitor.base.zones import time_zone
 from monitor.cli.check.calibrations import References
 from monitor.config.root import Task
@@ -94,6 +95,8 @@ def _days(reference: Reference, task: Task) -> int:
 def _proposals(name: str, task: Task, model: str, reference: Reference) -> Iterator[str]:
     """Yield a sentence for each metric that differs between the hours of the week in a reference."""
     for metric, points in _hours(name, task, model, reference).items():
+        if METRICS[metric].scale != "ratio":
+            continue  # the sentence is about points
         fit = fit_season(points, chart_for(task.charting, metric).detector.newest_weight)
         days, needed = count_days(point.hour for point in points)
         if fit is None or fit.p_value >= PROPOSED_BELOW or days < needed:

@@ -169,7 +169,9 @@ def compared(
     for reported in line.estimates:
         if reported.estimator == AVERAGE_CONFIDENCE:
             differences += recomputed.differing(reported)
-    return differences + ([] if errors is None else _differing_errors(line, errors.estimates(rows.features)))
+    return differences + (
+        [] if errors is None else _differing_errors(line, errors.estimates(errors.means(rows.features)))
+    )
 
 
 def _differing_errors(line: WindowLine, recomputed: Sequence[MetricEstimate]) -> list[tuple[str, str, str]]:

@@ -27,7 +27,14 @@ from monitor.export.page.states import (
 from monitor.export.page.templates import render
 from monitor.export.page.words import anchor
 from monitor.reports.shared import SharedView, shared_views
-from monitor.reports.statements import Statement, describe, describe_shared, shown_estimate, value_by_labels
+from monitor.reports.statements import (
+    RATIOS,
+    Statement,
+    describe,
+    describe_shared,
+    shown_estimate,
+    value_by_labels,
+)
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
 
 MOST_SERIES = 500
@@ -259,12 +266,19 @@ class Row(NamedTuple):
         return f"{self.result.value:.6f}" if isinstance(self.result, Estimate) else ""
 
     @property
+    def unit(self) -> str | None:
+        """The unit of a metric of errors; None for a ratio."""
+        return next((each.unit for each in self.one.values if each.metric == self.metric), None)
+
+    @property
     def gap(self) -> float | None:
         """The estimate minus the bound of its objective, in percentage points.
 
-        None if there is no objective, or if the estimate is unknown or not trusted.
+        None if there is no objective, if its unit is no ratio, or if the estimate is unknown or not trusted.
         """
-        if self.objective is None or not self.trusted or not isinstance(self.result, Estimate):
+        if self.objective is None or self.objective.unit not in RATIOS:
+            return None
+        if not self.trusted or not isinstance(self.result, Estimate):
             return None
         return round(100 * (self.result.value - self.objective.bound), 1)
 

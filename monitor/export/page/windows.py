@@ -118,7 +118,8 @@ def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> Co
 
 
 def _judged_by(report: WindowReport, estimator: str) -> WindowReport:
-    return replace(report, charts=tuple(replace(chart, estimator=estimator) for chart in report.charts))
+    charts = (c if c.unit is not None else replace(c, estimator=estimator) for c in report.charts)
+    return replace(report, charts=tuple(charts))
 
 
 class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
-from monitor.reports.statements import RATIOS, in_unit, three_digits
+from monitor.reports.statements import RATIOS, bound_in_words, in_unit, three_digits
 from monitor.reports.views import ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
 
@@ -120,16 +120,35 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def per_cent(estimate: Estimate, between: str = " ") -> Markup:
-    """Format an estimate and its interval in per cent, with the HTML `between` between both."""
-    value, lower, upper = percent(estimate.value), percent(estimate.lower), percent(estimate.upper)
-    return Markup(f'<b>{value} %</b>{between}<span class="nowrap">({lower} to {upper})</span>')
+def per_cent(estimate: Estimate, between: str = " ", unit: str | None = None) -> Markup:
+    """Format an estimate and its interval in per cent or in a unit, with the HTML `between` between both."""
+    value, ends = value_and_ends(estimate, unit)
+    return Markup(f'<b>{escape(value)}</b>{between}<span class="nowrap">({ends})</span>')
+
+
+def value_and_ends(estimate: Estimate, unit: str | None = None) -> tuple[str, str]:
+    """Format an estimate and the ends of its interval, in per cent or in the unit of a metric of errors.
+
+    Examples
+    --------
+    >>> value_and_ends(Estimate(12.34, 11.2, 13.5, 0.95, 500), "minutes")
+    ('12.3 minutes', '11.2 to 13.5')
+    """
+    numbers = estimate.value, estimate.lower, estimate.upper
+    if unit in RATIOS:
+        value, lower, upper = map(percent, numbers)
+        return f"{value} %", f"{lower} to {upper}"
+    value, lower, upper = three_digits(*numbers)
+    return f"{value} {unit}".rstrip(), f"{lower} to {upper}"
 
 
 def bound(objective: ObjectiveView) -> Markup:
-    """Format the bound of an objective in per cent, on one line."""
+    """Format the bound of an objective in per cent or in its unit, on one line."""
     side = "at least" if objective.is_floor else "at most"
-    return Markup(f'<span class="nowrap">{side} {percent(objective.bound)} %</span>')
+    words = bound_in_words(objective)
+    if objective.unit in RATIOS:
+        words = f"{side} {percent(objective.bound)} %"
+    return Markup(f'<span class="nowrap">{escape(words)}</span>')
 
 
 def format_result(estimate: Result, unit: str | None = None) -> Markup:

@@ -469,9 +469,12 @@ def _result_rows(prefix: str, labels: SharedLabels, result: Result) -> Iterator[
 def _chart_rows(one: SeriesView) -> Iterator[Row]:
     for chart in one.charts:
         labels = shared(("metric", chart.metric))
-        yield from known("control_center_ratio", labels, chart.verdict.center)
-        yield from known("control_lower_ratio", labels, chart.verdict.lower)
-        yield from known("control_upper_ratio", labels, chart.verdict.upper)
+        family, of_limits = "control_{}_ratio", labels
+        if chart.unit is not None:
+            family, of_limits = "value_control_{}", shared(*labels.items(), ("unit", text(chart.unit)))
+        yield from known(family.format("center"), of_limits, chart.verdict.center)
+        yield from known(family.format("lower"), of_limits, chart.verdict.lower)
+        yield from known(family.format("upper"), of_limits, chart.verdict.upper)
         yield "out_of_control", labels, float(chart.verdict.out_of_control)
         yield "improved", labels, float(chart.verdict.improved)
 
@@ -484,7 +487,11 @@ def _violation_rows(one: SeriesView) -> Iterator[Row]:
 def _objective_rows(one: SeriesView) -> Iterator[Row]:
     for objective in one.objectives:
         labels = shared(("metric", objective.metric))
-        yield "objective_ratio", labels, objective.bound
+        if objective.unit is None:
+            yield "objective_ratio", labels, objective.bound
+        else:
+            of_bound = shared(*labels.items(), ("unit", text(objective.unit)))
+            yield "value_objective", of_bound, objective.bound
         for state, name in _OBJECTIVE_STATES:
             of_state = shared(("metric", objective.metric), ("state", name))
             yield "objective_state", of_state, float(state is objective.state)

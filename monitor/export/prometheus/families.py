@@ -59,6 +59,19 @@ FAMILIES: dict[str, MetricFamily] = {
     "value_upper": MetricFamily(
         "gauge", "Upper end of the interval of a metric of errors, in the unit of the label unit."
     ),
+    "value_control_center": MetricFamily(
+        "gauge", "Centre line of the control chart of a metric of errors, in the unit of the label unit."
+    ),
+    "value_control_lower": MetricFamily(
+        "gauge", "Lower control limit of a metric of errors, in the unit of the label unit."
+    ),
+    "value_control_upper": MetricFamily(
+        "gauge", "Upper control limit of a metric of errors, in the unit of the label unit."
+    ),
+    "value_objective": MetricFamily(
+        "gauge",
+        "Configured floor or ceiling of the objective of a metric of errors, in the unit of the label unit.",
+    ),
     "class_estimate_ratio": MetricFamily(
         "gauge", "Estimate for a single class in the last closed window, 0 to 1.", "ratio"
     ),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from monitor.base.records import Floats
+
+RATIO = (0.0, 1.0)
+"""The bounds of estimates that are ratios."""
 
 DEFAULT_ARL0 = 370.0
 """Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
@@ -20,7 +24,7 @@ class Baseline:
     Parameters
     ----------
     values : (m,) float64
-        The estimate of each reference window, 0 to 1, in time order.
+        The estimate of each reference window, within the chart's bounds, in time order.
     sizes : (m,) float64
         Rows of each window.
     row_sd : float
@@ -41,7 +45,7 @@ class Verdict:
     Parameters
     ----------
     center, lower, upper : float
-        The centre line and the control limits for a window of this size, within 0 to 1.
+        The centre line and the control limits for a window of this size, within the chart's bounds.
     rules : tuple of str
         The names of the broken rules, such as ``("we1",)``.
     out_of_control : bool
@@ -61,11 +65,17 @@ class Verdict:
     improved: bool = False
     deviation: float = field(default=0.0, compare=False)
 
-    def moved_by(self, distance: float) -> Verdict:
-        """Return the verdict with its centre and limits moved by a distance, and clipped to 0 to 1."""
+    def moved_by(self, distance: float, bounds: tuple[float, float] = RATIO) -> Verdict:
+        """Return the verdict with its centre and limits moved by a distance, and clipped to the bounds."""
+        least, greatest = bounds
         center, lower, upper = (
-            min(max(end + distance, 0.0), 1.0) for end in (self.center, self.lower, self.upper)
+            min(max(end + distance, least), greatest) for end in (self.center, self.lower, self.upper)
         )
+        return replace(self, center=center, lower=lower, upper=upper)
+
+    def mapped(self, function: Callable[[float], float]) -> Verdict:
+        """Return the verdict with a function applied to its centre and limits."""
+        center, lower, upper = map(function, (self.center, self.lower, self.upper))
         return replace(self, center=center, lower=lower, upper=upper)
 
 

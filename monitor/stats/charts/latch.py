@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from monitor.stats.charts.base import ChartState, Verdict
+from monitor.stats.charts.base import RATIO, ChartState, Verdict
 from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
@@ -15,7 +15,7 @@ uses."""
 
 RESOLUTION = 1e-9
 """An estimate within this distance from the centre counts as equal to the centre. Means of equal numbers
-differ by rounding."""
+differ by rounding. Estimates without bounds have the larger of the centre and a row's deviation as unit."""
 
 
 class Latch:
@@ -89,10 +89,10 @@ class ChartLogic:
     improvement neither raises nor prolongs an alarm, and verdicts show it only while no alarm is on.
 
     A window of n rows has ``σ = √(row_variance/n)``. Its distance from the centre, divided by σ, is its
-    standardised value, so windows of any size have the same weight. The limits of a verdict, within 0 to 1,
-    are ``centre ± L·σ`` for run rules. For EWMA and CUSUM charts they apply to the estimate of this window
-    alone: if it lies outside them, the average or a sum passes its own limit. The lower limit is never above
-    the centre, and the upper limit is never below it.
+    standardised value, so windows of any size have the same weight. The limits of a verdict, within the
+    bounds, are ``centre ± L·σ`` for run rules. For EWMA and CUSUM charts they apply to the estimate of this
+    window alone: if it lies outside them, the average or a sum passes its own limit. The lower limit is never
+    above the centre, and the upper limit is never below it.
 
     If all reference rows and windows are equal, sigma is 0. Then a window within 1e-9 of the centre is in
     control, and any other window lies beyond every limit.
@@ -100,7 +100,7 @@ class ChartLogic:
     Parameters
     ----------
     center : float
-        0 to 1.
+        Within the bounds.
     row_variance : float
         Variance of one row, 0 or more: the estimate of n rows has the variance `row_variance`/n.
     multiplier : float
@@ -110,6 +110,8 @@ class ChartLogic:
         The state to resume from. From the state of another kind of chart, only the latches are used.
     relevant : RelevantChange, optional
         By default every change raises an alarm.
+    bounds : tuple of float
+        The least and the greatest possible estimate.
 
     Raises
     ------
@@ -125,8 +127,12 @@ class ChartLogic:
         detector: Detector,
         resume: ChartState | None = None,
         relevant: RelevantChange | None = None,
+        bounds: tuple[float, float] = RATIO,
     ) -> None:
         self.center = center
+        self.bounds = bounds
+        unit = 1.0 if all(map(math.isfinite, bounds)) else max(abs(center), math.sqrt(row_variance))
+        self._resolution = RESOLUTION * unit
         self.row_variance = row_variance
         self.multiplier = multiplier
         self.detector = detector
@@ -140,7 +146,7 @@ class ChartLogic:
         self._improvement = Latch(state.quiet_improved)
 
     def update(self, value: float, size: float) -> Verdict:
-        """Return the verdict on the next window, from its estimate (0 to 1) and number of rows (1 or more).
+        """Return the verdict on the next window, from its estimate and number of rows (1 or more).
 
         With a season, the number of rows need not be whole; see `monitor.stats.charts.season`.
 
@@ -149,22 +155,25 @@ class ChartLogic:
         ValueError
             The estimate or the number of rows is out of range or NaN.
         """
-        if not -RESOLUTION <= value <= 1 + RESOLUTION:
-            raise ValueError(f"value: got {value}; a chart takes an estimate from 0 to 1, and no unknown one")
+        low, high = self.bounds
+        if not (low - self._resolution <= value <= high + self._resolution and math.isfinite(value)):
+            raise ValueError(
+                f"value: got {value}; a chart takes an estimate from {low:g} to {high:g}, and no unknown one"
+            )
         if not size >= 1:
             raise ValueError(f"size: got {size}; a window has at least 1 row")
         sigma = math.sqrt(self.row_variance / size)
         change = self._relevant.least
         alone = 0 < change >= FAR * sigma  # the windows hardly vary, so the least change alone decides
-        least = 0.0 if alone else max(change - RESOLUTION, 0.0) / sigma if change else 0.0
+        least = 0.0 if alone else max(change - self._resolution, 0.0) / sigma if change else 0.0
         lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds(least))
         deviation = self._standardised(value, sigma)
         rules = self._memory.update(deviation, least)
         self._latch(bool(rules))
         return Verdict(
             center=self.center,
-            lower=max(0.0, self.center - change if alone else self.center + min(lower, 0.0) * sigma),
-            upper=min(1.0, self.center + change if alone else self.center + max(upper, 0.0) * sigma),
+            lower=max(low, self.center - change if alone else self.center + min(lower, 0.0) * sigma),
+            upper=min(high, self.center + change if alone else self.center + max(upper, 0.0) * sigma),
             rules=rules,
             out_of_control=self._alarm.on,
             improved=self._improvement.on and not self._alarm.on,
@@ -183,10 +192,14 @@ class ChartLogic:
 
     def _standardised(self, value: float, sigma: float) -> float:
         distance = value - self.center
-        if abs(distance) <= RESOLUTION:
+        if abs(distance) <= self._resolution:
             return 0.0
         if abs(distance) >= FAR * sigma:
-            return math.copysign(FAR, distance) if abs(distance) >= self._relevant.least - RESOLUTION else 0.0
+            return (
+                math.copysign(FAR, distance)
+                if abs(distance) >= self._relevant.least - self._resolution
+                else 0.0
+            )
         return distance / sigma
 
     def snapshot(self) -> ChartState:

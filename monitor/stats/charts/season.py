@@ -58,7 +58,7 @@ from scipy.optimize import nnls
 from scipy.special import fdtrc
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.charts.base import Baseline, Verdict
+from monitor.stats.charts.base import RATIO, Baseline, Verdict
 from monitor.stats.charts.latch import ChartLogic
 
 HOURS = 168
@@ -163,8 +163,10 @@ class Season:
     def judge(self, chart: ChartLogic, value: float, size: int, hour: int) -> Verdict:
         """Return the verdict of a chart on a window, with the centre and limits of the window's hour."""
         offset = float(self.offsets[hour % HOURS])
-        verdict = chart.update(min(max(value - offset, 0.0), 1.0), self.rows(size, hour))
-        return verdict.moved_by(offset)
+        least, greatest = chart.bounds
+        without = min(max(value - offset, least), greatest)
+        verdict = chart.update(without, self.rows(size, hour))
+        return verdict.moved_by(offset, chart.bounds)
 
 
 class SeasonFit(NamedTuple):
@@ -187,7 +189,9 @@ class SeasonFit(NamedTuple):
     left_out: int
 
 
-def fit_season(points: Sequence[HourPoint], weight: float = 1.0) -> SeasonFit | None:
+def fit_season(
+    points: Sequence[HourPoint], weight: float = 1.0, bounds: tuple[float, float] = RATIO
+) -> SeasonFit | None:
     """Return the season of these cells, or None if fewer than `FEWEST_REPEATED` cells repeat an hour.
 
     The result assumes independent cells, and deviations that are normal numbers. It misleads for a few
@@ -234,7 +238,7 @@ def fit_season(points: Sequence[HourPoint], weight: float = 1.0) -> SeasonFit | 
     others = np.where(total[hour] - rows > 0.5, total[hour] - rows, 0.0)
     rest = np.divide(sums[hour] - rows * mean, others, out=np.zeros(len(hour)), where=others > 0)
     offsets, variances = posterior.without_own(hour, rest, others, variance)
-    values = np.clip(value - offsets, 0.0, 1.0)
+    values = np.clip(value - offsets, *bounds)
     sizes = _equivalent(size, variances, row_variance)
     return SeasonFit(season, Baseline(values, sizes, least**0.5), p_value, len(points) - len(kept))
 

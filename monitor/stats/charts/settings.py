@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.stats.charts.base import DEFAULT_ARL0, Baseline, ChartState
+from monitor.stats.charts.base import DEFAULT_ARL0, RATIO, Baseline, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
 from monitor.stats.charts.latch import ChartLogic, RelevantChange
 from monitor.stats.charts.limits import check_settings, chosen_limits
@@ -36,6 +36,8 @@ class Chart(ABC):
     better : {1, -1, 0}
         The direction that raises no alarm: 1 if larger values are better, -1 if smaller ones are better. With
         0, changes in both directions raise alarms.
+    bounds : tuple of float
+        The least and the greatest possible estimate, which may be infinite. The default is 0 to 1.
 
     Raises
     ------
@@ -53,6 +55,7 @@ class Chart(ABC):
     sigmas: float | None = None
     min_change: float = field(default=0.0, kw_only=True)
     better: int = field(default=0, kw_only=True)
+    bounds: tuple[float, float] = field(default=RATIO, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         check_settings(self.arl0, self.sigmas, self.detector)
@@ -80,12 +83,12 @@ class Chart(ABC):
         ValueError
             The baseline is invalid: shapes differ, or numbers are not finite or out of range.
         """
-        check_baseline(baseline)
+        check_baseline(baseline, self.bounds)
         chosen = chosen_limits(self, len(baseline.values))
         center = _center(baseline)
         variance = self._row_variance(baseline, center, chosen.inflation)
         relevant = RelevantChange(self.min_change, self.better)
-        return ChartLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
+        return ChartLogic(center, variance, chosen.multiplier, self.detector, resume, relevant, self.bounds)
 
     def row_variance(self, baseline: Baseline) -> float:
         """Return the variance that one row contributes to an estimate, from this baseline.
@@ -121,18 +124,20 @@ class LimitsAndRules(Chart):
         return RunRules(self.rules)
 
 
-def check_baseline(baseline: Baseline) -> None:
+def check_baseline(baseline: Baseline, bounds: tuple[float, float] = RATIO) -> None:
     """Raise a ValueError if a baseline is invalid. The message names the invalid part."""
     values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
     if values.ndim != 1 or values.shape != sizes.shape:
         raise ValueError(
             f"baseline: values and sizes must be (m,) alike, got shapes {values.shape} and {sizes.shape}"
         )
-    wrong = ~((values >= 0) & (values <= 1))
+    least, greatest = bounds
+    wrong = ~((values >= least) & (values <= greatest) & np.isfinite(values))
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ValueError(
-            f"baseline.values[{at}]: got {values[at]}; allowed is 0 to 1, leave unknown windows out"
+            f"baseline.values[{at}]: got {values[at]}; allowed is {least:g} to {greatest:g}, leave unknown "
+            "windows out"
         )
     wrong = ~((sizes >= 1) & np.isfinite(sizes))
     if wrong.any():

@@ -130,6 +130,9 @@ class MeanLoss:
         The smallest possible mean, 0 for a loss without sign. The interval does not go below it.
     chance : float
         The part of the variance that is the chance of the window's own rows.
+    shared_variance, shared_third : float
+        The parts of `variance` and `third` that come from the reference. Windows with the same reference
+        have this error in common.
 
     Examples
     --------
@@ -144,6 +147,38 @@ class MeanLoss:
     n: int
     least: float = -math.inf
     chance: float = 0.0
+    shared_variance: float = 0.0
+    shared_third: float = 0.0
+
+    def joined(self, other: MeanLoss) -> MeanLoss:
+        """Return the mean loss of the rows of two windows with the same reference.
+
+        The errors of the two windows' own rows are independent. The errors that come from the reference are
+        taken as fully dependent, so more windows do not reduce them.
+
+        Examples
+        --------
+        >>> window = MeanLoss(value=12.0, variance=0.25, third=0.0, n=500, shared_variance=0.05)
+        >>> both = window.joined(window)
+        >>> both.n, round(both.variance, 4), round(both.shared_variance, 4)
+        (1000, 0.15, 0.05)
+        """
+        n = self.n + other.n
+        parts = ((self, self.n / n), (other, other.n / n))
+        shared = sum(a * math.sqrt(one.shared_variance) for one, a in parts) ** 2
+        shared_third = sum(a * math.cbrt(one.shared_third) for one, a in parts) ** 3
+        own = sum(a**2 * (one.variance - one.shared_variance) for one, a in parts)
+        own_third = sum(a**3 * (one.third - one.shared_third) for one, a in parts)
+        return MeanLoss(
+            value=sum(a * one.value for one, a in parts),
+            variance=own + shared,
+            third=own_third + shared_third,
+            n=n,
+            least=self.least,
+            chance=sum(a**2 * one.chance for one, a in parts),
+            shared_variance=shared,
+            shared_third=shared_third,
+        )
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central quantiles of the window's mean loss; the level is above 0 and below 1."""
@@ -327,11 +362,13 @@ class LossReference:
         unbalanced = units @ design / n - (shares * self.units) @ fits.additive.rows
         alone = self.residuals / self.units
         fitted = alone @ alone.T / len(self) * fits.additive.leverage(unbalanced)
-        variance = own / n + apart**2 @ shares**2 + ((known.mix @ fitted) * known.mix).sum(axis=1)
-        variance += _between(residuals, n)
-        third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
+        chance, shared = own / n, apart**2 @ shares**2 + ((known.mix @ fitted) * known.mix).sum(axis=1)
+        shared_third = -(apart**3 @ shares**3)
+        variance = chance + shared + _between(residuals, n)
+        third = skewness * own**1.5 / n**2 + shared_third
+        parts = np.stack((chance, shared, shared_third), axis=1).tolist()
         return undefined | {
-            name: MeanLoss(known.value[k], float(variance[k]), float(third[k]), n, least, float(own[k]) / n)
+            name: MeanLoss(known.value[k], float(variance[k]), float(third[k]), n, least, *parts[k])
             for k, (name, least) in enumerate(zip(known.names, known.least, strict=True))
         }
 

@@ -29,6 +29,7 @@ import numpy as np
 import scipy
 
 from monitor.base.records import Floats, Ints
+from monitor.base.registry import METRICS
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.stats.estimate.hajek import ONE, Excess, WeightedCounts, hajek
 from monitor.stats.estimate.poisson_binomial import checked_level
@@ -160,6 +161,26 @@ def metric_of_mean(metric: str, mean: MeanLoss | Unknown, level: float) -> Resul
     if isinstance(mean, Unknown):
         return mean
     return _estimate(metric, (mean.value, *mean.interval(level)), level, mean.n)
+
+
+def chart_value(metric: str, mean: MeanLoss) -> float | None:
+    """Return a metric on the scale of its control chart.
+
+    It is the logarithm of `mae` and `rmse`, whose estimates vary by a share of their size, and the `bias`
+    itself. The result is None if it is not finite.
+
+    Examples
+    --------
+    >>> chart_value("rmse", MeanLoss(value=math.e**2, variance=0.1, third=0.0, n=500))
+    1.0
+    """
+    if not math.isfinite(mean.value):
+        return None
+    if METRICS[metric].scale == "identity":
+        return mean.value
+    if mean.value <= 0.0:
+        return None
+    return (0.5 if metric == "rmse" else 1.0) * math.log(mean.value)
 
 
 def error_terms(

@@ -81,10 +81,21 @@ def test_a_model_is_told_in_full() -> None:
 def test_metrics_of_errors_have_their_unit() -> None:
     unknown = MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes")
     ratio = MetricEstimate("coverage", "realised", Estimate(0.853, 0.821, 0.88, 0.95, 90), unit="ratio")
-    text = read(of(dataclasses.replace(MODEL, values=(*WATCHED.values, unknown, ratio)))).text
+    charts, objectives, values = WATCHED.charts[-1:], WATCHED.objectives[-1:], (*WATCHED.values, unknown, ratio)
+    text = read(of(dataclasses.replace(MODEL, values=values, charts=charts, objectives=objectives))).text
     assert "|coverage|realised: 85.3 % (82.1 to 88.0)" in text
     assert "|mae|doubly robust: 12.2 (11.5 to 13.0) minutes\nrealised: unknown, no labels yet" in text
     assert "|bias|doubly robust: -2.50 (-3.25 to -1.75)" in text
+    assert "|10.5 to 13.1 minutes\nin control|at most 12 minutes\nnot proven" in text
+
+
+def test_the_overview_shows_the_metric_of_a_breached_objective_in_its_unit() -> None:
+    breached = ObjectiveView("mae", 12.0, False, ObjectiveState.BREACHED, (12.1, 12.9), unit="minutes")
+    labels = MetricEstimate("mae", "realised", Estimate(14.0, 13.0, 15.0, 0.95, 60), unit="minutes")
+    values = (*WATCHED.values, labels)
+    one = dataclasses.replace(MODEL, objectives=(breached,), values=values)
+    text = read(of(one)).text
+    assert "|mae|12.2 minutes\n(11.5 to 13.0)|at most 12 minutes|14.0 minutes of 60\n(13.0 to 15.0)|" in text
 
 
 def test_errors_without_labels_of_an_untrusted_model_are_struck_through() -> None:

@@ -81,10 +81,12 @@ WATCHED = SeriesView(
     charts=(
         ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True)),
         ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False, improved=True)),
+        ChartView("mae", Verdict(11.75, 10.5, 13.125, (), False), "doubly_robust", unit="minutes"),
     ),
     objectives=(
         ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),
         ObjectiveView("ece", 0.05, False, None),
+        ObjectiveView("mae", 12.0, False, ObjectiveState.NOT_PROVEN, unit="minutes"),
     ),
     violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
     classes=(

@@ -32,7 +32,7 @@ def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
 
 
 def test_models_are_kept_before_groups_and_the_first_before_the_last() -> None:
-    kept = list(whom(samples(crowd(5, 4), 1000)))
+    kept = list(whom(samples(crowd(5, 4), 1200)))
     order = [(f"m{m}", None) for m in range(5)] + [
         (f"m{m}", f"region={g}") for m in range(5) for g in range(4)
     ]

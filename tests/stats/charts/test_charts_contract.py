@@ -25,6 +25,7 @@ from monitor.stats.charts.detectors import best_weight
 from monitor.stats.charts.latch import RELEASE_WINDOWS, ChartLogic, Latch
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from monitor.stats.charts.settings import LimitsAndRules
+from monitor.stats.regression.metrics import DEFAULT_METRICS
 
 SIZE = 400
 KINDS = pytest.mark.parametrize("kind", sorted(CHARTS))
@@ -525,15 +526,47 @@ def test_each_metric_has_its_better_side_and_its_least_change() -> None:
     config = ChartConfig(kind="laney")
     for metric, entry in METRICS.items():
         chart = chart_for(config, metric)
-        assert chart.better == (-1 if metric in CALIBRATION_ERRORS else 1) == entry.better
+        smaller = metric in (*CALIBRATION_ERRORS, "mae", "rmse")
+        assert chart.better == (-1 if smaller else 0 if metric == "bias" else 1) == entry.better
+        assert chart.bounds == entry.bounds
         assert chart.min_change == (0.01 if metric in SHARES else 0.0)
     every = ChartConfig(min_change=0.02)
     one = ChartConfig(min_change={"accuracy": 0.03})
-    assert [every.least_change(metric) for metric in ("accuracy", "ece")] == [0.02, 0.02]
-    assert [one.least_change(metric) for metric in ("accuracy", "ece")] == [0.03, 0.0]
-    assert {metric for metric, entry in METRICS.items() if not entry.pages} == set(CALIBRATION_ERRORS)
-    assert tuple(METRICS) == tuple(MinChange.model_fields)
-    assert set(METRICS) == {*get_args(Metric), *SHARES}
+    assert [every.least_change(metric) for metric in ("accuracy", "ece", "mae")] == [0.02, 0.02, 0.0]
+    assert [one.least_change(metric) for metric in ("accuracy", "ece", "bias")] == [0.03, 0.0, 0.0]
+    silent = {metric for metric, entry in METRICS.items() if not entry.pages}
+    assert silent == {*CALIBRATION_ERRORS, *DEFAULT_METRICS}
+    ratios = [metric for metric, entry in METRICS.items() if entry.scale == "ratio"]
+    assert ratios == list(MinChange.model_fields)
+    assert {*ratios} == {*get_args(Metric), *SHARES}
+
+
+def test_a_chart_without_bounds_has_the_same_verdicts_in_any_unit() -> None:
+    values = np.random.default_rng(5).normal(0.0, 0.3, 20)
+    stream = [0.1, -0.2, 1.5, 0.0]
+
+    def verdicts(unit: float) -> list[Verdict]:
+        baseline = Baseline(values * unit, np.full(20, 500.0), 0.0)
+        logic = Shewhart(bounds=(-math.inf, math.inf)).build(baseline)
+        return [logic.update(value * unit, 500) for value in stream]
+
+    small, large = verdicts(1e-12), verdicts(1e12)
+    assert [each.rules for each in small] == [(), (), ("we1",), ()] == [each.rules for each in large]
+    assert [each.upper * 1e24 for each in small] == pytest.approx([each.upper for each in large])
+    with pytest.raises(ValueError, match="a chart takes an estimate from -inf to inf, and no unknown one"):
+        Shewhart(bounds=(-math.inf, math.inf)).build(Baseline(values, np.full(20, 9.0), 0.0)).update(
+            math.inf, 9
+        )
+
+
+def test_limits_move_and_are_clipped_within_the_bounds() -> None:
+    verdict = Verdict(-1.0, -2.0, 0.5, (), False)
+    moved = verdict.moved_by(1.0, (-math.inf, math.inf))
+    assert (moved.center, moved.lower, moved.upper) == (0.0, -1.0, 1.5)
+    clipped = verdict.moved_by(1.0)
+    assert (clipped.center, clipped.lower, clipped.upper) == (0.0, 0.0, 1.0)
+    doubled = verdict.mapped(lambda end: 2 * end)
+    assert (doubled.center, doubled.lower, doubled.upper) == (-2.0, -4.0, 1.0)
 
 
 def test_the_latch_refuses_a_state_that_it_cannot_be_in() -> None:

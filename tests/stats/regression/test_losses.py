@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -142,6 +143,23 @@ def test_units_of_the_target_scale_estimates_and_intervals() -> None:
         scale = 60.0**power
         expected = tuple(scale * each for each in (one.value, *one.interval(0.95)))
         assert (other.value, *other.interval(0.95)) == pytest.approx(expected, rel=1e-6), name
+
+
+def test_joined_windows_have_the_error_of_their_reference_in_common() -> None:
+    """The reference is alike for all windows, so its error stays; that of the windows' rows averages out."""
+    reference = reference_of(1)
+    pieces = [rows(seed, 400, 0.5)[0] for seed in range(10, 15)]
+    together = reference.estimate(np.concatenate(pieces))
+    for name in ("mae", "mse", "bias", "within"):
+        each = [mean_of(reference.estimate(piece), name) for piece in pieces]
+        pooled, whole = functools.reduce(MeanLoss.joined, each), mean_of(together, name)
+        assert pooled.n == 2000
+        assert pooled.value == pytest.approx(np.mean([one.value for one in each]))
+        assert pooled.shared_variance == pytest.approx(whole.shared_variance, rel=0.25), name
+        own = np.mean([one.variance - one.shared_variance for one in each])
+        assert pooled.variance - pooled.shared_variance == pytest.approx(own / 5), name
+        backwards = functools.reduce(MeanLoss.joined, each[::-1])
+        assert (backwards.variance, backwards.third) == pytest.approx((pooled.variance, pooled.third))
 
 
 def test_the_order_of_a_windows_rows_does_not_matter() -> None:

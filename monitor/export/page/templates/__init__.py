@@ -20,7 +20,7 @@ from monitor.base.registry import metric_words
 from monitor.base.results import Estimate
 from monitor.export.charts import frame
 from monitor.export.page import states, words
-from monitor.reports.statements import count
+from monitor.reports.statements import count, limits_in_words
 from monitor.reports.views import SeriesState
 
 _BREAK_BESIDE_A_TAG = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
@@ -29,8 +29,8 @@ _BREAK = re.compile(r"\s*\n\s*")
 _FILTERS: tuple[Callable[..., object], ...] = (
     words.bound, words.broken_rules, words.class_of, words.columns, words.duration,
     words.format_result, words.moment, words.per_cent, words.percent, words.rank_words, words.thousands,
-    words.time_words, words.tone, words.word, states.not_meaningful, states.worst_state, states.worst_word,
-    count, metric_words, zip,
+    words.time_words, words.tone, words.value_and_ends, words.word,
+    states.not_meaningful, states.worst_state, states.worst_word, count, limits_in_words, metric_words, zip,
 )  # fmt: skip
 
 
