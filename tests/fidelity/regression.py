@@ -34,7 +34,7 @@ regression that knows the plan's price and the illnesses alone; windows lean tow
 
 `charts`: the control charts of the estimates of `mae`, `rmse` and `bias`, whose errors grow with a number and
 a text. The rows without change give the mean number of windows between broken rules (windows over breaks, on
-average over the baselines, with its standard error), for an autocorrelation `rho` of the estimates. The others
+average over the baselines, with its standard error), for an autocorrelation `rho` of the estimates. The rest
 give the mean number of windows until the first broken rule after the number moves, at most 50.
 """
 

@@ -81,7 +81,11 @@ def test_a_model_is_told_in_full() -> None:
 def test_metrics_of_errors_have_their_unit() -> None:
     unknown = MetricEstimate("mae", "realised", Unknown("no labels yet"), unit="minutes")
     ratio = MetricEstimate("coverage", "realised", Estimate(0.853, 0.821, 0.88, 0.95, 90), unit="ratio")
-    charts, objectives, values = WATCHED.charts[-1:], WATCHED.objectives[-1:], (*WATCHED.values, unknown, ratio)
+    charts, objectives, values = (
+        WATCHED.charts[-1:],
+        WATCHED.objectives[-1:],
+        (*WATCHED.values, unknown, ratio),
+    )
     text = read(of(dataclasses.replace(MODEL, values=values, charts=charts, objectives=objectives))).text
     assert "|coverage|realised: 85.3 % (82.1 to 88.0)" in text
     assert "|mae|doubly robust: 12.2 (11.5 to 13.0) minutes\nrealised: unknown, no labels yet" in text
