@@ -90,8 +90,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     history = HistoryReplay(config, settings, options.files, [], config.scored_tasks, Path())
     history.run()
     _refuse_outside(options, history, start, end)
-    short = _too_short_for_a_season(trial, history, start)
-    tried = settings_of(config, labelled=history.labels > 0, seasonal=not short)
+    tried = settings_of(config, history.labels > 0, not _too_short_for_a_season(trial, history, start))
     announce(_cost(len(tried), processes, time.monotonic() - began))
     delays = {name: history.time_to_alarm(name) for name in config.scored_tasks}
     common = start, end, options.seed, delays
@@ -108,7 +107,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
         incident=outcome,
         picture=None,
         page=None,
-        notes=[*_notes(outcome, history, today.log), *short],
+        notes=[*_notes(outcome, history, today.log), *_too_short_for_a_season(trial, history, start)],
     )
     return Backtest(document, history.runs[history.labels > 0])
 
