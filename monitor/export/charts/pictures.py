@@ -325,7 +325,8 @@ class Histories:
         by_metric: dict[tuple[str, str], dict[str, ChartHistory]] = {}
         for (task, model, group), metrics in self._histories.items():
             for metric, history in metrics.items():
-                if seconds.get(task) and not group and METRICS[metric].pages:
+                pages = metric in METRICS and METRICS[metric].pages  # errors may have no chart
+                if seconds.get(task) and not group and pages:
                     by_metric.setdefault((task, metric), {})[model] = history
         changes = [
             change
