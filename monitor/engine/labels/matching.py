@@ -44,8 +44,7 @@ def assign_labels(
     numbers: dict[str, Floats] = {}
     if tolerance is not None:
         new = right_or_wrong(tolerance.holds(answers["number"][rows], pairs.number))
-        replaced_number = _put_truths(answers, pairs, again, previous)
-        numbers = _columns_of_numbers(answers, pairs, replaced_number, truths)
+        numbers = _columns_of_numbers(answers, pairs, _put_truths(answers, pairs, again, previous), truths)
     old = answers["label"][rows]
     old[again] = new[previous]
     answers.put("label", rows, new)

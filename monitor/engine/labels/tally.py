@@ -46,7 +46,7 @@ class TallyState(msgspec.Struct, frozen=True):
     labelled: int
     correct: int
     errors: list[tuple[int, list[float]]] = []  # by window, the sums of the labelled rows' errors, row by row
-    terms: int = TERMS  # the length of a row of these sums
+    terms: int | None = None  # the length of a row of these sums; None for `TERMS`
 
 
 class Tally:
@@ -215,7 +215,7 @@ class Tally:
             labelled=self.labelled,
             correct=self.correct,
             errors=[(window, padded(sums, terms).ravel().tolist()) for window, sums in self._errors.items()],
-            terms=terms,
+            terms=None if terms == TERMS else terms,
         )
 
     def _restore(self, state: TallyState) -> None:
@@ -229,7 +229,7 @@ class Tally:
             window: Excess(*map(int, sums)) for window, *sums in state.excess if window >= self._start
         }
         self._errors = {
-            window: np.reshape(sums, (-1, state.terms))
+            window: np.reshape(sums, (-1, state.terms or TERMS))
             for window, sums in state.errors
             if window >= self._start
         }
