@@ -57,6 +57,9 @@ class ObjectiveOfNumbers(ObjectiveConfig):
 
     model_config = ConfigDict(json_schema_extra=_without_metrics_of_classes)
 
+    within_tolerance: Bound | None = Field(
+        default=None, description="Bound of the share within the tolerance, usually a floor: {min: 0.75}."
+    )
     mae: BoundInUnit | None = Field(
         default=None, description="Bound of the mean absolute error, usually a ceiling: {max: 12}."
     )

@@ -278,9 +278,6 @@ class ObjectiveConfig(Section):
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
     )
-    within_tolerance: Bound | None = Field(
-        default=None, description="Bound of the share within the tolerance, usually a floor: {min: 0.75}."
-    )
     ece: Bound | None = Field(
         default=None, description="Bound of the calibration error, usually a ceiling: {max: 0.05}."
     )

@@ -120,14 +120,14 @@ def test_a_rebaseline_of_a_metric_of_errors_leaves_the_others() -> None:
 def test_objectives_are_judged_by_the_interval_of_the_pooled_windows() -> None:
     own = rig(objective={"mae": {"max": 1.2}, "rmse": {"max": 0.5}, "bias": {"min": -1.0}, "windows": 4})
     reports = own.feed(in_control(400))
-    found = {o.metric: o for o in reports[-1].objectives}
-    assert {metric: o.state for metric, o in found.items()} == {
+    judged = {o.metric: o for o in reports[-1].objectives}
+    assert {metric: o.state for metric, o in judged.items()} == {
         "mae": ObjectiveState.MET,
         "rmse": ObjectiveState.BREACHED,
         "bias": ObjectiveState.MET,
     }
-    assert {(o.unit, o.is_floor) for o in found.values()} == {("minutes", False), ("minutes", True)}
-    for metric, objective in found.items():
+    assert {(o.unit, o.is_floor) for o in judged.values()} == {("minutes", False), ("minutes", True)}
+    for metric, objective in judged.items():
         assert objective.pooled is not None
         lower, upper = objective.pooled
         results = [estimated(report, metric) for report in reports]
