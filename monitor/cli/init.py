@@ -303,13 +303,7 @@ def _examine_files(options: InitOptions) -> _Contents:
     if options.model or not _names_models(values):
         layout = replace(layout, models=(options.model or stem or "model",))
     mapping, notes = _readable(predictions, raws, values, layout, label)
-    of_labels = None
-    if labels is not None:
-        by, examination = _best_mapping(labels, _beginning(labels), layout)
-        if not examination.labels:
-            why = "; ".join(examination.lines[1:])
-            raise ConfigError(f"--labels: {labels} has no label that can be used: {why}")
-        of_labels = _Source(labels, by)
+    of_labels = None if labels is None else _label_source(labels, layout)
     source = _Source(predictions, mapping)
     unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
     if unread:
@@ -324,6 +318,14 @@ def _examine_files(options: InitOptions) -> _Contents:
     if not classes.sure:
         contents = _with_ordered_classes(contents, named_path("prediction", values) is not None)
     return _with_doubts(contents, options)
+
+
+def _label_source(labels: Path, layout: TaskLayout) -> _Source:
+    mapping, examination = _best_mapping(labels, _beginning(labels), layout)
+    if not examination.labels:
+        why = "; ".join(examination.lines[1:])
+        raise ConfigError(f"--labels: {labels} has no label that can be used: {why}")
+    return _Source(labels, mapping)
 
 
 def _why_none(raws: Sequence[Raw]) -> str:

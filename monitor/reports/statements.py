@@ -38,7 +38,7 @@ _View = TypeVar("_View", ChartView, ObjectiveView)
 _BY_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # the one with most labels first
 _MOST_FEATURES = 2
 _MOST_MODELS = 5
-RATIOS = (None, "ratio")
+RATIOS = (None, RATIO)
 """The units of metrics that are shown in per cent."""
 
 _MOSTLY, _PARTLY = 0.5, 0.2  # the least share of a change for which a part is named with this word

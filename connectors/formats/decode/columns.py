@@ -112,7 +112,7 @@ class Columns:
 
     @property
     def numbers(self) -> list[bool]:
-        """Whether each record has predicted numbers, and no field of classes."""
+        """For each record, True if it has predicted numbers and no field of classes."""
         if absent(self.prediction) and absent(self.models):
             return []
         classes = zip(self.scores, self.confidence, strict=True)

@@ -142,9 +142,7 @@ class Decoder:
         rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
-        shown = columns.kinds, columns.numbers if self._doubtful else ()
-        task = self._finder.find(columns.task, columns.model, columns.models, faults, *shown)
-        columns.take_predictions_as_answers(self._numeric[task])
+        task = self._find_tasks(columns, faults)
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: self._names[task[i]])
         usable = faults.good()
         batches, labels, ids = [], [], {}
@@ -173,6 +171,13 @@ class Decoder:
             ids=ids,
         )
         return chunk, places
+
+    def _find_tasks(self, columns: Columns, faults: Faults) -> Ints:
+        """Return the index of each record's task, and count the predictions of numbers as answers."""
+        shown = columns.kinds, columns.numbers if self._doubtful else ()
+        task = self._finder.find(columns.task, columns.model, columns.models, faults, *shown)
+        columns.take_predictions_as_answers(self._numeric[task])
+        return task
 
     def _rows_left(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> dict[str, int]:
         """Return the number of rows that the mapping skipped, by the path of the one row that it reads."""
