@@ -104,14 +104,17 @@ def diagnosed(config: str, sample: Path | None = None) -> tuple[str, bool]:
 
 
 def configuration(**rest: Any) -> dict[str, Any]:
-    """Return one task of two classes in windows of 100, served on a free port; `task` changes the task."""
+    """Return one task of two classes in windows of 100, served on a free port; `task` changes the task.
+
+    A task of another kind has neither classes nor metrics but those that it names.
+    """
+    own = rest.pop("task", {})
     task = {
-        "classes": CLASSES,
         "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
         "reference": {"first_windows": 5},
-        "metrics": ["accuracy"],
         "chart": {"sigmas": 3},
-    } | rest.pop("task", {})
+        **({} if "kind" in own else {"classes": CLASSES, "metrics": ["accuracy"]}),
+    } | own
     return {"tasks": {"t": task}, "export": {"listen": "127.0.0.1:0"}} | rest
 
 

@@ -27,7 +27,7 @@ from kafka import KafkaProducer
 
 from tests.accounting import Accounts, accounts, assert_adds_up
 from tests.daemon import DaemonProcess, configuration
-from tests.faults.kills import stream
+from tests.faults.kills import reference, stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
@@ -58,6 +58,25 @@ TASK: dict[str, Any] = {
     # A fit on labels is taken over whenever the worker has it ready: not the same bytes twice.
     "calibration": {"refit_labels": None},
 }
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "classification": TASK,
+    "regression": {
+        "kind": "regression",
+        "tolerance": 1.5,
+        "reference": {"path": "reference.ndjson"},
+        **{key: TASK[key] for key in ("window", "groups", "calibration")},
+        "objective": {"within_tolerance": {"min": 0.8}},
+    },
+}
+"""The task of each kind. That of numbers has the reference that `write_reference` writes."""
+
+
+def write_reference(folder: Path, kind: str) -> None:
+    """Write the reference of the task of this kind, if it has one."""
+    if "path" in TASKS[kind].get("reference", {}):
+        (folder / "reference.ndjson").write_text("\n".join(reference(1)), encoding="utf-8")
 
 
 class Feed(Protocol):
@@ -294,6 +313,7 @@ def parser_of_kills(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--kills-a-stream", type=int, default=100)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=tuple(TASKS), default="classification")
     return parser
 
 

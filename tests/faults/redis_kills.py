@@ -1,6 +1,6 @@
 """Kills a real daemon that reads a stream of a real Redis, at random moments, and counts what came of it.
 
-    python -m tests.faults.redis_kills [--kills 200] [--records 100000] [--seed 0]
+    python -m tests.faults.redis_kills [--kills 200] [--records 100000] [--seed 0] [--kind regression]
 
 The stream is that of `tests.faults.kills`. The reports must equal, byte for byte, those of a daemon in a
 group of its own that was left alone, and every answer must be in exactly one window.
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.daemon import configuration
 from tests.faults.kafka_kills import (
-    TASK,
+    TASKS,
     Result,
     answer_of,
     compared,
@@ -23,6 +23,7 @@ from tests.faults.kafka_kills import (
     kill_until_enough,
     parser_of_kills,
     saved_positions,
+    write_reference,
 )
 from tests.faults.kills import stream
 from tests.faults.ranges import Answer
@@ -40,11 +41,14 @@ class RedisFeed:
         The key of the stream.
     rows : sequence
         By place: the id of entry n is ``0-n``, so that its place is n; at place 0 there is none.
+    kind : str
+        The kind of the task.
     """
 
     server: RedisServer
     name: str
     rows: list[Answer | None]
+    kind: str = "classification"
 
     @property
     def sent(self) -> dict[str, Sequence[Answer | None]]:
@@ -61,7 +65,7 @@ class RedisFeed:
             sources=[source],
             reports={"path": f"{name}.ndjson"},
             store={"path": name, "every_seconds": every_seconds},
-            task=TASK,
+            task=TASKS[self.kind],
         )
 
     def add(self, lines: Iterable[str]) -> None:
@@ -83,18 +87,27 @@ class RedisFeed:
         return dict(saved_positions(store).get(self.name, {}))
 
 
-def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
+def fill(server: RedisServer, name: str, lines: Iterable[str], kind: str = "classification") -> RedisFeed:
     """Make a stream of these records, an entry each."""
     with server.client() as client:
         client.delete(name)
-    feed = RedisFeed(server, name, [None])
+    feed = RedisFeed(server, name, [None], kind)
     feed.add(lines)
     return feed
 
 
-def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
+def compare(
+    server: RedisServer,
+    folder: Path,
+    name: str,
+    records: int,
+    kills: int,
+    seed: int,
+    kind: str = "classification",
+) -> Result:
     """Compare as `compared` does, over one stream none of whose entries stays pending."""
-    comparison = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
+    write_reference(folder, kind)
+    comparison = compared(folder, fill(server, name, stream(records, seed, kind=kind), kind), kills, seed)
     with server.client() as client:
         assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
     return comparison
@@ -105,7 +118,9 @@ def main() -> None:
     with RedisServer() as server:
         kill_until_enough(
             options,
-            lambda folder, name, kills, seed: compare(server, folder, name, options.records, kills, seed),
+            lambda folder, name, kills, seed: compare(
+                server, folder, name, options.records, kills, seed, options.kind
+            ),
             "Redis, reports equal byte for byte",
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from monitor.base.records import id_keys
 from monitor.engine.labels.columns import answer_keys, model_code
@@ -23,10 +24,11 @@ from tests.faults.redis_kills import RedisFeed, compare, fill
 from tests.services.redis_server import RedisServer
 
 
+@pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_daemon_killed_over_a_stream_writes_what_one_left_alone_writes(
-    redis_server: RedisServer, tmp_path: Path
+    redis_server: RedisServer, tmp_path: Path, kind: str
 ) -> None:
-    result = compare(redis_server, tmp_path, "kills-redis", records=20_000, kills=4, seed=0)
+    result = compare(redis_server, tmp_path, f"kills-{kind}", records=20_000, kills=4, seed=0, kind=kind)
     assert result.kills >= 1
     assert result.account.windows > 250
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pytest
 
 from tests.accounting import accounts, assert_adds_up
 from tests.daemon import DaemonProcess, configuration, ndjson
@@ -22,10 +23,12 @@ from tests.streams import answers
 ANSWERS = answers(np.random.default_rng(1), 600, start=time.time() // 1 - 1000)
 
 
+@pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_daemon_killed_over_a_table_writes_what_one_left_alone_writes(
-    postgres_server: PostgresServer, tmp_path: Path
+    postgres_server: PostgresServer, tmp_path: Path, kind: str
 ) -> None:
-    result = compare(postgres_server, tmp_path, f"kills_{token_hex(4)}", records=6_000, kills=2, seed=0)
+    name = f"kills_{token_hex(4)}"
+    result = compare(postgres_server, tmp_path, name, records=6_000, kills=2, seed=0, kind=kind)
     assert result.kills >= 1
     assert result.account.windows > 80
 
