@@ -165,7 +165,9 @@ class ErrorTest:
         return 1.0 - np.minimum(sizes / self._cap, 1.0)
 
     def pick(self, window: Ints, sizes: Floats, weight: Floats) -> tuple[Ints, Floats, Floats]:
-        """Return the windows of the rows to test now, with what is expected and what the labels show.
+        """Return the windows, the expected and the shown complements of the rows to test now.
+
+        Rows of windows that are not closed wait.
 
         Parameters
         ----------

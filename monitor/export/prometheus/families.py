@@ -97,8 +97,8 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "estimate_trusted": MetricFamily(
         "gauge",
-        "0 after labels contradict the accuracy that earlier labels predicted, or the estimated mae, until a "
-        "new test; absent before the first label.",
+        "0 after labels contradict the predicted accuracy, or the estimated mae, until a new test; absent "
+        "before the first label.",
     ),
     "estimate_evidence": MetricFamily(
         "gauge",
@@ -222,9 +222,9 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "untrusted": MetricFamily(
         "gauge",
-        "1 while estimates of the model are not trusted, by reason: labels contradict the accuracy (labels) "
-        "or the estimated errors (errors), or a feature is broken (feature). The first two are absent before "
-        "the first label, the last without features.",
+        "1 while estimates of the model are not trusted, by reason. labels: they contradict the accuracy; "
+        "errors: labels contradict the estimated errors; feature: one is broken. The first two are absent "
+        "before the first label, the last without features.",
         rows="monitor.export.prometheus.rows:untrusted_rows",
     ),
     "feature_missing_ratio": MetricFamily(
