@@ -9,8 +9,7 @@ knows the accuracy before and after the drop; it needs ln 20 / Kullback-Leibler 
 Window 1 is the first whose answers all come after the drop. The last lines have the movement of the flights
 themselves, which limits what any chart can show: the limits there are quantiles of the judged windows.
 
-`mixed`: the same flights in random order, so that nothing moves. The reference has the first of them, and a
-drop begins at every second of the shares.
+`mixed`: the same flights in random order, so that nothing moves. The reference has the first of them.
 
 `incident`: the output of `backtest --incident` for the incident of the demo, 16 to 21 July 2013.
 
@@ -116,7 +115,7 @@ def flights(starts: int = len(STARTS)) -> Iterator[str]:
         yield f"{name}, windows of 500: {_movement(stream)}\n"
 
 
-def mixed(starts: int = 10) -> Iterator[str]:
+def mixed(starts: int = len(STARTS)) -> Iterator[str]:
     """Yield how soon drops are detected if the same flights come in random order."""
     yield from _delays("Flights in random order", STARTS[:: max(1, len(STARTS) // starts)], mixed=True)
 
