@@ -238,23 +238,23 @@ def _in_unit(attribution: Attribution) -> str:
     assert split is not None
     decimals = max(_DIGITS - 1 - math.floor(math.log10(abs(split.change) or 1.0)), 0)
 
-    def said(change: float, signed: bool) -> str:
+    def amount(change: float, signed: bool) -> str:
         return f"{change if signed else abs(change):{'+' * signed},.{decimals}f}".replace("-", "−")
 
-    head = f"{said(attribution.change, True)} {attribution.unit}".rstrip()
+    head = f"{amount(attribution.change, True)} {attribution.unit}".rstrip()
     if split.change != attribution.change:
-        head += f", {said(split.change, True)} in window {split.window}"
+        head += f", {amount(split.change, True)} in window {split.window}"
     if split.reason and not split.parts:
         return f"{head}, not split by feature: {split.reason}"
     causes = [(each.change, f"from {each.feature}{_rates(each)}") for each in top_features(split)]
     if split.remainder_named and split.remainder * split.change > 0:
         causes.append((split.remainder, f"at {_SAME_FEATURES}"))
     rest = split.change - sum(change for change, _ in causes)
-    parts = [f"{said(change, False)} {where}" for change, where in causes] or ["no feature stands out"]
+    parts = [f"{amount(change, False)} {where}" for change, where in causes] or ["no feature stands out"]
     if split.reason:
         parts.append(f"the other rows are not split ({split.reason})")
     elif causes and abs(rest) >= 0.5 * 10.0**-decimals:
-        parts.append(f"{said(rest, rest * split.change < 0)} unexplained")
+        parts.append(f"{amount(rest, rest * split.change < 0)} unexplained")
     return f"{head}: {', '.join(parts)}"
 
 

@@ -16,8 +16,8 @@ window is too different from the reference; its alarms are those of the share of
 80 % quantile (`kind: regression`), and stay until eight windows in a row are in control. NannyML's alarms are
 of the mean absolute error, and judge each window alone.
 
-The last row has the windows whose estimate this library refuses: what the estimates of their
-usable rows would be if nothing were refused.
+The last row is of the windows whose estimate this library refuses: the estimates of their usable rows, if
+nothing were refused.
 
 `PATH` is the interpreter of an environment that has nannyml==0.13.1 and statsmodels, which it imports and
 does not install. Its usage logging is off.
