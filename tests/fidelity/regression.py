@@ -503,7 +503,7 @@ def delays(seed: int, move: float) -> Floats:
     return first
 
 
-def charts(baselines: int = 600, windows: int = 100, changed: int = 50) -> Iterator[str]:
+def charts(baselines: int = 500, windows: int = 100, changed: int = 45) -> Iterator[str]:
     """Yield the windows between false alarms of the charts of errors, and the windows until a change."""
     yield f"charts: windows of {CHARTED_ROWS} rows, baselines of {BASELINE_WINDOWS}, ARL0 370 promised"
     yield f"{'':30}{'windows':>9}" + "".join(f"{metric:>8}{'error':>7}" for metric in DEFAULT_METRICS)

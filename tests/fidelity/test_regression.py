@@ -6,6 +6,9 @@ from monitor.stats.regression.metrics import ERROR_METRICS
 from tests.fidelity.regression import (
     METRICS,
     Seen,
+    breaks,
+    charts,
+    delays,
     engine,
     flights,
     simulated,
@@ -90,3 +93,19 @@ def test_windows_that_lean_are_held_and_drift_is_not_seen() -> None:
 
 def test_weather_of_the_summer_is_mostly_unknown() -> None:
     assert all(row["unknown"] >= 70 for row in rows_of(weather, "weather").values())
+
+
+def test_charts_of_errors_keep_the_promised_run_length() -> None:
+    """Of each metric, 370 lies beyond two standard errors, of 11 to 13 %, with a probability of 5 %."""
+    rows = [line[30:].replace(",", "").split() for line in kept(charts, "charts").splitlines()[2:]]
+    steady, correlated, slight, half = ([float(cell) for cell in row[1:]] for row in rows)
+    for length, error in zip(steady[::2], steady[1::2], strict=True):
+        assert length - 2 * error < 370 < length + 2 * error
+    assert max(correlated[::2]) < 330, "more alarms than promised, as with every chart"
+    assert max(half) < 6 < min(slight)
+
+
+def test_a_short_run_of_charts_of_errors() -> None:
+    """With 370 windows between alarms, 7 or more of 60 windows alarm with a probability below 1e-6."""
+    assert sum(breaks(seed, 0.0, 20) for seed in range(3)).max() <= 6
+    assert all(delays(seed, 1.0).max() <= 3 for seed in range(2))
