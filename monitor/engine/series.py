@@ -93,6 +93,11 @@ class SeriesSettings:
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
     @property
+    def errors_kept(self) -> int:
+        """The number of newest windows whose estimated errors are kept for labels; 0 without such metrics."""
+        return self.windows_tallied if self.task.error_units else 0
+
+    @property
     def silent_after_seconds(self) -> float:
         """The time without answers after which the model is silent."""
         return self.task.silent_after_seconds
@@ -202,8 +207,7 @@ class Series:
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
         by_class = any(metric in CLASSIFICATION_METRICS[1:] for metric in task.metrics)
-        errors_kept = settings.windows_tallied if task.error_units else 0
-        self.checks = LabelChecks(task.level, correction, by_class, state, errors_kept)
+        self.checks = LabelChecks(task.level, correction, by_class, state, settings.errors_kept)
         former = state.former[0] if isinstance(state.former, tuple) else state.former
         self._former = None if former is None else calibration_from_snapshot(former)
         self.duplicates = state.duplicates
@@ -224,7 +228,7 @@ class Series:
         self._reference = reference
         self._errors = ErrorEstimator(task, reference, settings.group)
         saved = state.calibration
-        self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
+        self.active = ActiveCalibration.resumed(saved, task, reference, state.fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
         if reference is not None:
@@ -516,15 +520,11 @@ class Series:
         comparisons = self._comparisons.estimates(evaluation)
         trust = self.checks.lost_trust()
         self.checks.predict()
-        broken = () if self._features is None else self._features.close(window.features)
-        doubts = trust, broken
+        lost = self.checks.close_errors(window.number, self._errors.expected(means))
+        doubts = trust, lost, () if self._features is None else self._features.close(window.features)
         if is_newest and not self.settings.group:
             self._output.show_rows(evaluation, window.predicted)
-        report = self._output.report(
-            window, evaluation, comparisons, judged, self.active.view, doubts, errors
-        )
-        lost = self.checks.close_errors(window.number, self._errors.expected(means))
-        return report if lost is None else replace(report, trust_in_errors=lost)
+        return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts, errors)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
         """Add a window to the correction.

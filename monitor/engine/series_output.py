@@ -163,7 +163,7 @@ class SeriesOutput:
         comparisons: Sequence[MetricEstimate],
         judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]],
         calibration: CalibrationView,
-        doubts: tuple[Trust | None, tuple[BrokenFeature, ...]],
+        doubts: tuple[Trust | None, Trust | None, tuple[BrokenFeature, ...]],
         errors: tuple[MetricEstimate, ...],
     ) -> WindowReport:
         """Return the report of a window that has just closed.
@@ -177,13 +177,13 @@ class SeriesOutput:
         judged : tuple of three tuples
             The results of charts, the results of objectives, and the attributions.
         calibration : CalibrationView
-        doubts : tuple of Trust or None and tuple of BrokenFeature
-            The result of the test of trust, or None if labels do not contradict the accuracy; and the broken
-            features.
+        doubts : tuple of Trust or None, Trust or None, and tuple of BrokenFeature
+            The results of the tests of trust in the accuracy and in the estimated errors, None if labels do
+            not contradict them; and the broken features.
         errors : tuple of MetricEstimate
             The estimates of the metrics of errors.
         """
-        trust, broken = doubts
+        trust, trust_in_errors, broken = doubts
         self.end_time = window.end_time
         self._estimates = self._of_window(window.number, evaluation, comparisons)
         self.classes = self._of_classes(evaluation)
@@ -205,6 +205,7 @@ class SeriesOutput:
             positions=window.positions,
             rebaselined=tuple(unreported),
             trust=trust,
+            trust_in_errors=trust_in_errors,
             classes=self.classes,
             values=self._with_realised(window.number),
             attributions=attributions,
