@@ -96,7 +96,7 @@ def test_weather_of_the_summer_is_mostly_unknown() -> None:
 
 
 def test_charts_of_errors_keep_the_promised_run_length() -> None:
-    """A chart that keeps the promise lies beyond two standard errors, of 11 to 13 %, with a probability of 5 %."""
+    """A chart that keeps it lies beyond two standard errors, of 11 to 13 %, with a probability of 5 %."""
     rows = [line[30:].replace(",", "").split() for line in kept(charts, "charts").splitlines()[2:]]
     steady, correlated, slight, half = ([float(cell) for cell in row[1:]] for row in rows)
     for length, error in zip(steady[::2], steady[1::2], strict=True):
