@@ -320,8 +320,8 @@ class MetricEntry:
     words : str
         The name in sentences; by default, the name in the configuration with spaces instead of underscores.
     scale : {"ratio", "logarithm", "identity"}
-        The scale on which charts judge the metric. `ratio` is for values of 0 to 1, and `logarithm` for
-        positive values with a unit. `identity` is for values with a unit that may be negative.
+        The scale on which charts judge the metric. `ratio` is for values of 0 to 1, and the other two are for
+        metrics of errors: `logarithm` for those that vary by a share of their size.
     """
 
     better: int
@@ -672,6 +672,10 @@ METRICS: dict[str, MetricEntry] = {
     "mae": MetricEntry(-1, pages=False, scale="logarithm"),
     "rmse": MetricEntry(-1, pages=False, scale="logarithm"),
     "bias": MetricEntry(0, pages=False, scale="identity"),
+    "mape": MetricEntry(-1, pages=False, scale="logarithm", words="MAPE"),
+    "wape": MetricEntry(-1, pages=False, scale="logarithm", words="WAPE"),
+    "coverage": MetricEntry(0, pages=False, scale="identity"),
+    "r2": MetricEntry(1, pages=False, scale="identity", words="R²"),
 }
 """All metrics that charts judge, by name."""
 

@@ -34,7 +34,7 @@ def _without_metrics_of_classes(node: dict[str, Any]) -> None:
 
 
 class BoundInUnit(Bound):
-    """The bound of an objective in the unit of the target."""
+    """The bound of an objective in the unit of the metric."""
 
     min: float | None = Field(
         default=None,
@@ -69,6 +69,16 @@ class ObjectiveOfNumbers(ObjectiveConfig):
     bias: BoundInUnit | None = Field(
         default=None, description="Bound of the mean error, a floor (min) or a ceiling (max)."
     )
+    mape: BoundInUnit | None = Field(
+        default=None, description="Bound of the mean share of the label that the error is: {max: 0.2}."
+    )
+    wape: BoundInUnit | None = Field(
+        default=None, description="Bound of the mean absolute error over the mean absolute label."
+    )
+    coverage: BoundInUnit | None = Field(
+        default=None, description="Bound of the share of labels within the quantiles, usually {min: 0.85}."
+    )
+    r2: BoundInUnit | None = Field(default=None, description="Bound of R², usually a floor: {min: 0.6}.")
 
 
 class Regression(Task):

@@ -16,7 +16,7 @@ from monitor.config.root import Config, Metric
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob
 from monitor.reports.window_report import WindowReport
-from tests.numbers import predictions, reference_of_numbers
+from tests.numbers import predictions, reference_of_numbers, stated
 from tests.streams import CLASSES, Record, Rig, answers, reference_of
 
 SCHEMA = schema()
@@ -80,7 +80,9 @@ def rig(task: Task) -> Rig:
     scored = config.scored_tasks
     known = {"t": reference()} if scored and scored["t"].reference.path else {}
     if scored and isinstance(scored["t"], Regression):
-        known = {"t": reference_of_numbers(scored["t"], predictions(1, 500, start=1.6e9))}
+        numbers = predictions(1, 500, start=1.6e9)
+        numbers = stated(numbers) if scored["t"].quantiles else numbers
+        known = {"t": reference_of_numbers(scored["t"], numbers)}
     return Rig(dict(config.tasks), known)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from monitor.stats.regression.metrics import ERROR_METRICS
 from tests.config.test_reload_keys import reload, rig
-from tests.numbers import predictions
+from tests.numbers import OTHERS, predictions, stated
 
 OBJECTIVES = tuple(
     f"objective.{metric}.{side}"
-    for metric in ("within_tolerance", "mae", "rmse", "bias")
+    for metric in ("within_tolerance", *ERROR_METRICS)
     for side in ("min", "max")
 )
 OF_NUMBERS = (*OBJECTIVES, "unit")
@@ -49,10 +50,10 @@ def test_other_metrics_of_errors_begin_a_new_baseline() -> None:
 @pytest.mark.parametrize("key", OBJECTIVES)
 def test_what_holds_at_once_of_numbers_is_seen_in_the_next_window(key: str) -> None:
     _, metric, side = key.split(".")
-    new = OLD | {"objective": {metric: {side: 0.5}}}
-    engine_rig = rig(OLD)
-    [first] = engine_rig.feed(predictions(2, 150))
+    old = OLD | OTHERS | {"error_metrics": ERROR_METRICS}
+    engine_rig = rig(old)
+    [first] = engine_rig.feed(stated(predictions(2, 150)))
     assert first.objectives == ()
-    assert reload(engine_rig, f"tasks.*.{key}", OLD, new) == []
-    [second] = engine_rig.feed(predictions(3, 100, start=1.72e9))
+    assert reload(engine_rig, f"tasks.*.{key}", old, old | {"objective": {metric: {side: 0.5}}}) == []
+    [second] = engine_rig.feed(stated(predictions(3, 100, start=1.72e9)))
     assert [(o.metric, o.is_floor, o.bound) for o in second.objectives] == [(metric, side == "min", 0.5)]

@@ -11,7 +11,7 @@ import pytest
 from monitor.base.results import Estimate
 from monitor.reports.views import ChartView, ObjectiveState
 from monitor.reports.window_report import WindowReport
-from tests.numbers import predictions, reference_of_numbers, regression
+from tests.numbers import OTHERS, predictions, reference_of_numbers, regression, stated
 from tests.streams import Record, Rig, lines
 
 OF_ERRORS = ("mae", "rmse", "bias")
@@ -135,6 +135,23 @@ def test_objectives_are_judged_by_the_interval_of_the_pooled_windows() -> None:
         assert min(r.value for r in results) < (lower + upper) / 2 < max(r.value for r in results)
         # The errors of single rows average out over four windows, those of the reference do not.
         assert 0.5 * np.mean(widths) < upper - lower < 0.9 * np.mean(widths)
+
+
+def test_metrics_without_a_unit_have_charts_and_objectives_too() -> None:
+    bounds = {"mape": {"max": 0.2}, "wape": {"max": 0.001}, "coverage": {"min": 0.1}, "r2": {"min": 0.99}}
+    task = regression(objective=bounds, **OTHERS)
+    reference = reference_of_numbers(task, stated(predictions(1, 3000, start=1.6e9)))
+    reports = Rig({"t": task}, {"t": reference}).feed(stated(in_control(500)))
+    own = {metric: chart for metric, chart in charts(reports[-1]).items() if chart.unit == "ratio"}
+    assert set(own) == set(bounds)
+    for metric, chart in own.items():
+        assert chart.verdict.lower < estimated(reports[-1], metric).value < chart.verdict.upper
+    assert {o.metric: o.state for o in reports[-1].objectives} == {
+        "mape": ObjectiveState.MET,
+        "wape": ObjectiveState.BREACHED,
+        "coverage": ObjectiveState.MET,
+        "r2": ObjectiveState.BREACHED,
+    }
 
 
 def test_a_window_without_an_estimate_has_no_verdict_and_counts_for_the_objective() -> None:

@@ -106,6 +106,6 @@ def test_charts_of_errors_keep_the_promised_run_length() -> None:
 
 
 def test_a_short_run_of_charts_of_errors() -> None:
-    """With 370 windows between alarms, 7 or more of 60 windows alarm with a probability below 1e-6."""
+    """At an ARL0 of 370, 7 or more of 60 windows alarm with a probability below 1e-6."""
     assert sum(breaks(seed, 0.0, 20) for seed in range(3)).max() <= 6
     assert all(delays(seed, 1.0).max() <= 3 for seed in range(2))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from monitor.base.registry import COMPARISON_ESTIMATORS, ESTIMATORS, SHARES
+from monitor.base.registry import COMPARISON_ESTIMATORS, ESTIMATORS, METRICS, SHARES
 from monitor.config.root import Bound, Config, Task
 from monitor.config.task import CALIBRATION_ERRORS, charted_metrics, window_rows
 from monitor.stats.charts import CHARTS
@@ -117,14 +117,15 @@ def judgement_warnings(task: Task) -> Iterator[str]:
 
 def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
     floor = bound.max is None
-    value = bound.min if floor else bound.max
-    if floor == (metric in CALIBRATION_ERRORS):
+    value, known = bound.min if floor else bound.max, METRICS[metric]
+    if known.better == (-1 if floor else 1):
         side, other = ("floor", "max") if floor else ("ceiling", "min")
-        verdict = "well calibrated" if floor else "good"
+        verdict = "well calibrated" if metric in CALIBRATION_ERRORS else "good"
         yield f"{key}: a {side} is breached by a model that is too {verdict}; is {other} meant?"
-    if value == (0 if floor else 1):
+    ends = {"ratio": (0, 1), "logarithm": (0, None), "identity": (None, None)}[known.scale]
+    if value is not None and value == ends[0 if floor else 1]:
         yield f"{key}: {value:g} can never be breached; leave the objective out, or move the bound"
-    if value == (1 if floor else 0):
+    if value is not None and value == ends[1 if floor else 0]:
         yield f"{key}: {value:g} can hardly ever be met, because intervals reach beyond it; move the bound"
 
 

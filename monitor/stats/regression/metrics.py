@@ -166,8 +166,8 @@ def metric_of_mean(metric: str, mean: MeanLoss | Unknown, level: float) -> Resul
 def chart_value(metric: str, mean: MeanLoss) -> float | None:
     """Return a metric on the scale of its control chart.
 
-    It is the logarithm of `mae` and `rmse`, whose estimates vary by a share of their size, and the `bias`
-    itself. The result is None if it is not finite.
+    It is the logarithm of the metrics whose estimates vary by a share of their size, such as `mae`, and the
+    others themselves. The result is None if it is not finite.
 
     Examples
     --------

@@ -244,6 +244,36 @@ def test_what_cannot_work_as_meant_is_told_once(task, warning):
     assert f"\nWarnings:\n  tasks.t.{warning}" in render(checked)
 
 
+@pytest.mark.parametrize(
+    ("objective", "warnings"),
+    [
+        ({"mae": {"max": 1.0}, "r2": {"min": 0.5}, "bias": {"min": 0}, "coverage": {"max": 1}}, ()),
+        (
+            {"mae": {"min": 0}},
+            (
+                "tasks.t.objective.mae: a floor is breached by a model that is too good; is max meant?",
+                "tasks.t.objective.mae: 0 can never be breached; leave the objective out, or move the bound",
+            ),
+        ),
+        (
+            {"r2": {"max": 0.5}},
+            ("tasks.t.objective.r2: a ceiling is breached by a model that is too good; is min meant?",),
+        ),
+    ],
+)
+def test_bounds_of_errors_that_cannot_work_as_meant_are_named(objective, warnings):
+    task = {
+        "kind": "regression",
+        "tolerance": 1,
+        "quantiles": [0.1, 0.9],
+        "error_metrics": ["mae", "bias", "coverage", "r2"],
+        "reference": {"path": "reference.ndjson"},
+        "objective": objective,
+    }
+    checked = check(Config(tasks={"t": task}, sources=STDIN), {"t": {"erm": 40}})
+    assert [each for each in checked.warnings if "objective" in each] == list(warnings)
+
+
 SHADOW = {"models": {"erm": {}, "shadow": {"answers_per_day": 5e4}}, "labels": {"max_answers": 500_000_000}}
 
 
