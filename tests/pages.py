@@ -110,8 +110,8 @@ curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&for
   percent-encoding (`curl -G --data-urlencode 'model=org/erm 2'`).
 * A parameter that cannot be used is answered with 400, an unknown name with 404, and a store that
   cannot be read with 503: `{"error": "limit: expected a whole number from 1 to 500, got '501'."}`.
-* Values and limits are ratios. A time is RFC 3339 in UTC, in `chart` seconds since the epoch. An unknown
-  value is `null` in `chart`, and left out elsewhere.
+* Values and limits are ratios, or in the `unit` beside them. A time is RFC 3339 in UTC, in `chart` seconds
+  since the epoch. An unknown value is `null` in `chart`, and left out elsewhere.
 * An answer has at most 500 models or windows. For older windows ask again with `before`: the number of the
   oldest window that you have.
 * Windows are those of the store, with the delay of a checkpoint; without a store, the newest since the

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     OLDER_WINDOW = "window begun by an older version"
     LABEL_TOO_LARGE = "a label that was replaced is too large"
     LABEL_ZERO = "a label is 0"
+    LABELS_ZERO = "all labels are 0"
     LABELS_EQUAL = "labels hardly differ"
     NO_INTERVALS = "no quantiles stated"
 

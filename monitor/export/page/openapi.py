@@ -44,7 +44,8 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Blindsight",
             "version": __version__,
-            "description": "What the page of the agent shows. Values and limits are ratios.",
+            "description": "What the page of the agent shows. Values and limits are ratios, or in the `unit` "
+            "beside them.",
         },
         "paths": paths,
         "components": {"schemas": {name: _plain(schema) for name, schema in schemas.items()}},

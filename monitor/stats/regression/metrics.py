@@ -106,7 +106,7 @@ def _explained(means: Floats) -> tuple[float, Floats]:
 
 
 FUNCTIONS = {
-    "wape": LossFunction(("mae", "size"), _ratio, Reason.LABELS_EQUAL),
+    "wape": LossFunction(("mae", "size"), _ratio, Reason.LABELS_ZERO),
     "r2": LossFunction(("rmse", "label", "square"), _explained, Reason.LABELS_EQUAL),
 }
 """The metrics that are functions of several means."""
