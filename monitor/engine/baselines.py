@@ -19,10 +19,14 @@ from monitor.engine.label_alarm import LabelBaseline
 from monitor.engine.reference import Reference
 from monitor.stats.charts.base import Baseline
 from monitor.stats.charts.season import HourPoint, hour_number
+from monitor.stats.features.ratio import evenly
 from monitor.stats.histograms import CalibrationCurve
 
 FEWEST_WINDOWS = 5
 """The least number of reference windows for a chart: fewer do not show how much windows vary."""
+
+MOST_ERROR_WINDOWS = 100
+"""The largest number of reference windows whose errors are estimated, because each takes some 20 ms."""
 
 
 def reference_windows(
@@ -32,7 +36,8 @@ def reference_windows(
 
     The scores are calibrated by `Reference.cross_fitted`, or by a separate calibration for each window if the
     task is configured so. The last rows are left out if they do not fill a window. The estimated accuracies
-    have no interval. `errors` estimates the metrics of errors, as in a window of the stream.
+    have no interval. `errors` estimates the metrics of errors as in a window of the stream, in at most
+    `MOST_ERROR_WINDOWS` evenly spaced windows, or in all windows if the task has a season.
 
     Returns
     -------
@@ -64,9 +69,11 @@ def reference_windows(
     if not task.error_units:
         return evaluations
     columns = np.column_stack((reference.features, reference.numbers[:, :1]))
-    return [
-        replace(each, losses=errors.means(columns[cut])) for each, cut in zip(evaluations, cuts, strict=True)
-    ]
+    most = MOST_ERROR_WINDOWS if task.chart.season is None else len(cuts)
+    for number in evenly(len(cuts), most).tolist():
+        losses = errors.means(columns[cuts[number]])
+        evaluations[number] = replace(evaluations[number], losses=losses)
+    return evaluations
 
 
 def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:

@@ -9,9 +9,7 @@ from tests.config.test_reload_keys import reload, rig
 from tests.numbers import OTHERS, predictions, stated
 
 OBJECTIVES = tuple(
-    f"objective.{metric}.{side}"
-    for metric in ("within_tolerance", *ERROR_METRICS)
-    for side in ("min", "max")
+    f"objective.{metric}.{side}" for metric in ("within_tolerance", *ERROR_METRICS) for side in ("min", "max")
 )
 OF_NUMBERS = (*OBJECTIVES, "unit")
 BEGINS_A_BASELINE = ("error_metrics",)

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.base.records import Floats
 from monitor.base.results import Estimate
+from monitor.engine.baselines import reference_windows
+from monitor.engine.error_estimates import ErrorEstimator
+from monitor.engine.reference import Reference
 from monitor.reports.views import ChartView, ObjectiveState
 from monitor.reports.window_report import WindowReport
 from tests.numbers import OTHERS, predictions, reference_of_numbers, regression, stated
@@ -61,6 +65,21 @@ def test_the_baseline_has_the_estimates_of_the_windows_of_the_reference() -> Non
         values = [estimated(each, metric).value for each in windows]
         mean = np.mean(values) if metric == "bias" else math.exp(np.mean(np.log(values)))
         assert chart.verdict.center == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("chart", "estimated_windows"), [({}, 100), ({"season": "hour_of_week"}, 150)])
+def test_of_a_long_reference_some_windows_estimate_errors(chart: Record, estimated_windows: int) -> None:
+    task = regression(window={"size": 20, "min_size": 20}, chart=chart)
+    errors = ErrorEstimator(task, REFERENCE["gbm"], "")
+    windows = reference_windows("none", REFERENCE["gbm"], "", task, 0, errors)
+    assert len(windows) == 150
+    assert all(isinstance(window.estimates["within_tolerance"], Estimate) for window in windows)
+    assert sum(bool(window.losses) for window in windows) == estimated_windows
+    assert windows[0].losses["mae"] == errors.means(rows_of(REFERENCE["gbm"])[:20])["mae"]
+
+
+def rows_of(reference: Reference) -> Floats:
+    return np.column_stack((reference.features, reference.numbers[:, :1]))
 
 
 def test_larger_errors_raise_an_alarm_and_smaller_ones_are_an_improvement() -> None:
