@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,42 +131,39 @@ class StoreHistory:
     def judged_estimators(self) -> dict[str, str]:
         """Return the name of the estimator that charts judge, for each task of the saved configuration.
 
-        The result is empty if no configuration was saved, or if an older version saved it without such names.
+        Tasks without charts, and tasks that an older version saved without such names, are left out.
 
         Raises
         ------
         StoreError
             The store cannot be read.
         """
-        try:
-            return {name: task["chart"]["estimator"] for name, task in self._tasks().items()}
-        except (msgspec.DecodeError, KeyError, TypeError):
-            return {}  # a version without a choice of estimator wrote the configuration
+        return self._of_tasks(lambda task: task["chart"]["estimator"])
 
     def shared_seconds(self) -> dict[str, float]:
         """Return `Task.shared_seconds` of each task of the saved configuration.
 
-        The result is empty if no configuration was saved, or if a version without `chart.shared` saved it.
+        Tasks without charts, and tasks that a version without `chart.shared` saved, are left out.
 
         Raises
         ------
         StoreError
             The store cannot be read.
         """
-        try:
-            return {
-                name: SILENT_AFTER_AGES * task["window"]["max_age_seconds"] * task["chart"]["shared"]
-                for name, task in self._tasks().items()
-            }
-        except (msgspec.DecodeError, KeyError, TypeError):
-            return {}
+        return self._of_tasks(
+            lambda task: SILENT_AFTER_AGES * task["window"]["max_age_seconds"] * task["chart"]["shared"]
+        )
 
-    def _tasks(self) -> dict[str, Any]:
-        """Return the section `tasks` of the saved configuration; empty if none was saved."""
+    def _of_tasks(self, value: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """Return a value of the section of each task of the saved configuration that has the value."""
         with self._database.convert_errors("be read"):
             row = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
-        tasks: dict[str, Any] = msgspec.json.decode(row[0])["tasks"] if row else {}
-        return tasks
+        values: dict[str, T] = {}
+        with suppress(msgspec.DecodeError, KeyError, AttributeError):  # a configuration of an older version
+            for name, task in (msgspec.json.decode(row[0])["tasks"] if row else {}).items():
+                with suppress(KeyError, TypeError):
+                    values[name] = value(task)
+        return values
 
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """Return the calibration of each series at the last checkpoint, by task, model and group.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import sqlite3
 import tempfile
@@ -550,13 +551,16 @@ def test_what_fails_within_a_checkpoint_leaves_nothing_of_it(
 def test_the_history_is_read_while_the_store_is_written(place: Place) -> None:
     rig, store = Rig(), place.open()
     reports = rig.feed(records_of())
-    store.commit(rig.engine.changes(), reports, config='{"tasks": {"t": {"chart": {"estimator": "ssme"}}}}')
+    section = {"chart": {"estimator": "ssme", "shared": True}, "window": {"max_age_seconds": 60.0}}
+    tasks = {"t": section, "chat": {"kind": "arena"}, "old": {"chart": {}}}
+    store.commit(rig.engine.changes(), reports, config=json.dumps({"tasks": tasks}))
     written = lines(reports)
     with closing(StoreHistory(place.where())) as history:
         assert list(history.reports()) == written
         windows = [(line.model, line.window, line.revision) for line in history.windows()]
         assert sorted(windows) == sorted(newest(reports))
         assert (history.count_windows_of_tasks(), history.judged_estimators()) == (0, {"t": "ssme"})
+        assert history.shared_seconds() == {"t": 180.0}
         assert set(history.calibrations()) == {("t", "erm", ""), ("t", "irm", "")}
     shown = newest_lines(place.where(), ("t", "erm", ""), 2)
     assert [msgspec.json.decode(line)["window"] for line in shown] == sorted(
