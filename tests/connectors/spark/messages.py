@@ -14,7 +14,7 @@ from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
-from tests.connectors.spark.streams import TASKS
+from tests.connectors.spark.streams import TASKS, write_reference
 
 if TYPE_CHECKING:
     from tests.services.kafka_broker import KafkaBroker
@@ -91,6 +91,7 @@ def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> P
         "export": {"listen": "127.0.0.1:0"},
         "sources": [{"kind": "kafka", "brokers": [broker], "topics": [topic]}],
     }
+    write_reference(folder)
     path = folder / "config.yaml"
     path.write_text(json.dumps(text | more))
     return path
@@ -114,8 +115,8 @@ def by_model(lines: Iterable[Any]) -> dict[Any, list[Any]]:
     for line in lines:
         head = line["window"], line["revision"], line.get("group"), line["size"], line["closed_by"]
         estimates = [
-            (one["metric"], one["estimator"], one.get("value"), one.get("lower"), one.get("labels"))
-            for one in line.get("estimates") or line["models"]  # of an arena
+            tuple(map(one.get, ("metric", "estimator", "value", "lower", "labels", "unit")))
+            for one in [*(line.get("estimates") or line["models"]), *(line.get("values") or ())]
         ]
         by_series[line["task"], line.get("model")].append((*head, estimates))
     return dict(by_series)

@@ -1,4 +1,4 @@
-"""Input of replays on Spark: four tasks in several files, one estimated by `ssme`, one an arena."""
+"""Input of replays on Spark: five tasks in several files: one estimated by `ssme`, one arena, one of numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from tests.daemon import ndjson
 from tests.engine.arena.test_engine import stream as comparisons
+from tests.numbers import as_numbers
 from tests.parallel.test_partitioning import MODELS, stream
-from tests.streams import CLASSES, confidences
+from tests.streams import CLASSES, answers, confidences
 
 SETTINGS: dict[str, Any] = {
     "classes": CLASSES,
@@ -44,12 +45,21 @@ TASKS: dict[str, Any] = {
         "windows": 3,
         "max_models": 3,
     },
+    "n": {
+        "kind": "regression",
+        "unit": "minutes",
+        "tolerance": 4,
+        "reference": {"path": "reference.ndjson"},
+        "window": {"size": 50, "min_size": 20, "max_age_seconds": 1e6},
+        "error_metrics": ["mae", "rmse", "wape"],
+        "groups": ["region"],
+    },
 }
 
 
 def records(seed: int = 1, requests: int = 2000) -> list[Any]:
-    """Return records of all four tasks, in one order; verdicts of the arena come along, and late, some beyond
-    its cap.
+    """Return records of all tasks, in one order; verdicts of the arena come along, and late, some beyond its
+    cap.
     """
     rng = np.random.default_rng(seed)
     records = stream(seed, requests)
@@ -64,7 +74,18 @@ def records(seed: int = 1, requests: int = 2000) -> list[Any]:
     for i, one in enumerate(duels):
         one |= {"task": "duel", "time": 1.7e9 + 2 * (one["time"] - 1.7e9)}
         records.insert(others * i // len(duels) + i, one)
+    numbers, others = as_numbers(stream(seed + 1, requests // 3)), len(records)
+    for i, one in enumerate(each for each in numbers if isinstance(each, dict)):
+        slower = {"time": 1.7e9 + 3 * (one["time"] - 1.7e9)} if "time" in one else {}
+        records.insert(others * i // len(numbers) + i, one | {"task": "n"} | slower)
     return records
+
+
+def write_reference(folder: Path) -> None:
+    """Write the labelled predictions that the errors of task `n` are estimated with."""
+    rng = np.random.default_rng(9)
+    known = [row for name in MODELS for row in answers(rng, 400, name, start=1.6e9, labelled=True)]
+    (folder / "reference.ndjson").write_bytes(ndjson([row | {"task": "n"} for row in as_numbers(known)]))
 
 
 def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 4, **more: Any) -> Path:
@@ -72,6 +93,7 @@ def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 
     parts = folder / "parts"
     parts.mkdir(parents=True)
     write_parts(parts, records(**more), files)
+    write_reference(folder)
     config = folder / "config.yaml"
     text = {
         "tasks": tasks or TASKS,

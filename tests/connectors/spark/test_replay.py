@@ -46,6 +46,7 @@ def test_every_task_gets_the_bytes_of_one_process(tmp_path: Path) -> None:
     assert lines == expected
     assert lines.count(b'"task":"s"') > 10, "the task with `ssme` is there too"
     assert lines.count(b'"kind":"arena"') > 5
+    assert lines.count(b'"unit":"minutes","value":') > 20
     assert (out / "rejects.ndjson").read_bytes() == (tmp_path / "one" / "rejects.ndjson").read_bytes()
     rows = parquet.read_table(out / "windows.parquet").to_pylist()
     assert [(row["task"], row["model"], row["group"], row["window"], row["revision"]) for row in rows] == [

@@ -108,7 +108,7 @@ def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
     lines = written(tmp_path)
     expected = one_engine(config, in_batches(sent, ends), "spark-p")
     assert by_model(lines) == expected
-    assert len(expected) == 7
+    assert len(expected) == 10
     assert expected["duel", None], "the arena's state goes from batch to batch"
     keys = [key_of(line) for line in lines]
     assert len(set(keys)) == len(keys) > 20

@@ -137,7 +137,7 @@ def in_units(stream: Stream, batches: Sequence[Sequence[Message]], each: int, st
     units = (
         Unit("s", None, 0),
         Unit("duel", None, 0),
-        *(Unit(t, m, 0) for t in "tu" for m in ("erm", "irm", "coral")),
+        *(Unit(t, m, 0) for t in "tun" for m in ("erm", "irm", "coral")),
     )
     begins: dict[int, str] = {}
     lines: list[Any] = []
