@@ -1,5 +1,7 @@
 """A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
 
+Records with even numbers belong to a task of classes, those with odd ones to a task of predicted numbers.
+
 `test_contract.py` needs the abstract methods of `Case`, of every kind. `test_edges.py` runs for each kind
 that has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
 `memory` names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files
@@ -39,6 +41,7 @@ from redis.exceptions import ReadOnlyError
 
 from connectors.build import build_source
 from connectors.files import FileSource
+from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.folder import LocalFiles
 from connectors.formats.files.remote import RemoteFiles
 from connectors.http import spool as spool_module
@@ -46,7 +49,7 @@ from connectors.kafka.drivers import native
 from connectors.stdin import StdinSource
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import BlindsightError
-from monitor.base.records import TaskLayout
+from monitor.base.records import Chunk, TaskLayout
 from monitor.base.registry import SOURCES, load
 from monitor.base.source import Raw, RawBlock, RawMessages, RawPosition, RawTable, Source, open_source
 from monitor.base.spool import Spools
@@ -59,14 +62,27 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.redis_server import RedisServer
 
 LAYOUT = TaskLayout("t", ("no", "yes"))
+LAYOUTS = (LAYOUT, TaskLayout("n", (), kind="regression", numeric=True))
 UNREADABLE_PARQUET = (pyarrow.ArrowInvalid("no Parquet"), pyarrow.ArrowMemoryError("no room"))
 ONE_LOG = "it is one log, which has one position"
 Positions = dict[str, Any]
 
 
 def line(number: int) -> bytes:
-    record = {"id": str(number), "task": "t", "model": "m", "scores": [0.25, 0.75]}
+    answer = {"prediction": number + 0.5} if number % 2 else {"scores": [0.25, 0.75]}
+    record = {"id": str(number), "task": "tn"[number % 2], "model": "m", **answer}
     return json.dumps(record).encode()
+
+
+def label(number: int) -> tuple[str, str | float]:
+    """Return the task and the label of a record."""
+    return ("n", number + 0.5) if number % 2 else ("t", "yes")
+
+
+def table(ids: Iterable[int]) -> str:
+    """Return a table of labels as CSV."""
+    rows = (f"{number},{','.join(map(str, label(number)))}\n" for number in ids)
+    return "id,task,label\n" + "".join(rows)
 
 
 class Call(NamedTuple):
@@ -140,7 +156,7 @@ class Case(ABC):
     def source(self) -> Source[Any]:
         """Return a source of the feed, not open yet; closed in the end."""
         settings = load(SOURCES[self.kind].section)(kind=self.kind, **self.section)
-        made = build_source(settings, [LAYOUT], self.spool)
+        made = build_source(settings, LAYOUTS, self.spool)
         assert made.name == settings.label, "decoders are found by it"
         self.stack.callback(made.close)
         self.adapt(made)
@@ -240,7 +256,7 @@ class FolderCase(FileCase):
     def write(self, name: str, ids: Sequence[int]) -> None:
         """Write a table of these ids at once."""
         aside = self.folder / "aside"
-        aside.write_text("id,label\n" + "".join(f"{number},yes\n" for number in ids))
+        aside.write_text(table(ids))
         aside.rename(self.folder / f"{name}.csv")
 
     def shorter(self) -> Loss:
@@ -270,9 +286,11 @@ class ParquetCase(FolderCase):
         pyarrow.parquet.write_table(pyarrow.table(self.columns(ids)), self.folder / "aside")
         (self.folder / "aside").rename(self.folder / f"{name}.parquet")
 
-    def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
-        """Return the columns of a file."""
-        return {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
+    def columns(self, ids: Sequence[int]) -> dict[str, list[Any]]:
+        """Return the columns of a file, with a number where a row is one of numbers."""
+        records = [json.loads(line(number)) for number in ids]
+        names = ("id", "task", "model", "scores", "prediction")
+        return {name: [record.get(name) for record in records] for name in names}
 
     def calls(self) -> Sequence[Call]:
         return (
@@ -284,7 +302,7 @@ class ParquetCase(FolderCase):
 class WideParquetCase(ParquetCase):
     """A folder of Parquet files that are not read whole."""
 
-    def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
+    def columns(self, ids: Sequence[int]) -> dict[str, list[Any]]:
         return super().columns(ids) | {"text": [os.urandom(256 << 10).hex() for _ in ids]}
 
     def calls(self) -> Sequence[Call]:
@@ -307,8 +325,7 @@ class AddressCase(FolderCase):
         return {"path": f"memory://{self.name}/*.csv", "follow": True}
 
     def write(self, name: str, ids: Sequence[int]) -> None:
-        rows = "id,label\n" + "".join(f"{number},yes\n" for number in ids)
-        self.files.pipe_file(f"/{self.name}/{name}.csv", rows.encode())
+        self.files.pipe_file(f"/{self.name}/{name}.csv", table(ids).encode())
 
     def calls(self) -> Sequence[Call]:
         away = ConnectionError("the line is cut")
@@ -542,7 +559,7 @@ class SqlCase(Case):
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.path = self.folder / "labels.db"
-        self.execute("CREATE TABLE labels (id INTEGER, label TEXT, updated INTEGER)")
+        self.execute("CREATE TABLE labels (id INTEGER, task TEXT, label, updated INTEGER)")
 
     def execute(self, statement: str, rows: Iterable[tuple[Any, ...]] = ((),)) -> None:
         with closing(sqlite3.connect(self.path)) as connection:
@@ -555,7 +572,8 @@ class SqlCase(Case):
         return {**place, "cursor": "updated", "poll_seconds": 0.05}
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
-        self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", [(number, number) for number in numbers])
+        rows = [(number, *label(number), number) for number in numbers]
+        self.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", rows)
 
     def delete(self, number: int) -> None:
         """Delete a row, as its owner does."""
@@ -564,8 +582,8 @@ class SqlCase(Case):
     def behind(self) -> Loss:
         """Empty the table, and fill it with rows whose rising column begins again."""
         self.execute("DELETE FROM labels")
-        rows = [(number, number - 20) for number in range(20, 26)]
-        self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", rows)
+        rows = [(number, *label(number), number - 20) for number in range(20, 26)]
+        self.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", rows)
         return Loss(0, range(20, 26))  # within the look-back; what was deleted unread nobody knew
 
     losses: tuple[str, ...] = ("behind",)
@@ -580,7 +598,7 @@ class PostgresCase(SqlCase):
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: PostgresServer = request.getfixturevalue("postgres_server")
         self.table = f"contract_{token_hex(4)}"
-        columns = "id bigint, label text, updated timestamptz DEFAULT clock_timestamp()"
+        columns = "id bigint, task text, label text, updated timestamptz DEFAULT clock_timestamp()"
         self.server.execute(f"CREATE TABLE {self.table} ({columns})")
 
     @property
@@ -590,7 +608,8 @@ class PostgresCase(SqlCase):
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         with self.server.connection() as connection:
             for number in numbers:
-                connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'ok')".encode(), [number])
+                row = [number, *map(str, label(number))]
+                connection.execute(f"INSERT INTO {self.table} VALUES (%s, %s, %s)".encode(), row)
 
     def delete(self, number: int) -> None:
         with self.server.connection() as connection:
@@ -621,6 +640,7 @@ class Reader:
 
     def __init__(self, source: Source[Any], positions: Positions | None = None) -> None:
         self.source = source
+        self.decoder = Decoder(LAYOUTS, source.name)
         self.ids: list[int] = []
         self.errors: list[BlindsightError] = []
         self.positions = dict(positions or {})
@@ -640,6 +660,7 @@ class Reader:
             return 0
         raws: list[Raw] = pickle.loads(pickle.dumps(read, protocol=5))
         ids = [number for raw in raws for number in ids_of(raw)]
+        check_used(self.decoder.decode(raws), ids)
         self.positions.update({raw.partition: raw.after for raw in raws})
         if raws and not ids:  # a position alone: nothing of it is left to be used
             self.source.acknowledge(self.saved())
@@ -661,6 +682,15 @@ def ids_of(raw: Raw) -> list[int]:
     assert isinstance(raw, RawBlock | RawMessages)
     values = raw.data.splitlines() if isinstance(raw, RawBlock) else raw.values
     return [int(json.loads(value)["id"]) for value in values]
+
+
+def check_used(chunk: Chunk, ids: Sequence[int]) -> None:
+    """Check that each record is used, with the number of its prediction or label where it has one."""
+    assert chunk.rejects == ()
+    batches = [*chunk.batches, *chunk.labels]
+    assert sum(map(len, batches)) == len(ids)
+    numbers = [value for batch in batches for value in batch.numbers[:, :1].ravel().tolist()]
+    assert sorted(numbers) == [number + 0.5 for number in sorted(ids) if number % 2]
 
 
 def cases(kinds: Iterable[type[Case]]) -> list[Any]:

@@ -17,10 +17,10 @@ from monitor.cli.daemon import Daemon
 from monitor.cli.forgetting import forget_ids
 from monitor.config.file import config_from
 from tests.connectors.cases import Case, SqlCase, TableCase
-from tests.daemon import configuration, write_configuration
+from tests.daemon import configuration, ndjson, write_configuration
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
-GONE, GONE_LATER, KEPT = 8_200_417_731, 8_200_417_733, 8_200_417_737
+GONE, GONE_LATER, KEPT = 8_200_417_732, 8_200_417_733, 8_200_417_737
 
 HASHES: tuple[Callable[[bytes], bytes], ...] = (
     lambda data: hashlib.md5(data, usedforsecurity=False).digest(),
@@ -65,7 +65,10 @@ def written(case: Case, folder: Path) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, tmp_path: Path) -> None:
-    """A running agent and a stopped one. Its owner deletes the rows of a table: else they are read again."""
+    """A running agent forgets an answer of classes, a stopped one a predicted number.
+
+    The owner of a table deletes its rows: else they are read again.
+    """
     folder = tmp_path / "agent"
     folder.mkdir()
     store: dict[str, Any] = {"path": str(folder / "state")}
@@ -78,6 +81,10 @@ def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, t
         reports={"path": str(folder / "windows.ndjson")},
         rejects={"path": str(folder / "rejects.ndjson")},
     )
+    reference = [{"id": f"k{i}", "model": "m", "prediction": i, "label": i + i % 3} for i in range(300)]
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(reference))
+    known = {"path": str(tmp_path / "reference.ndjson")}
+    settings["tasks"]["n"] = {"kind": "regression", "tolerance": 1.5, "reference": known}
     path = str(write_configuration(tmp_path, settings))
 
     def has(number: int) -> bool:

@@ -1,4 +1,4 @@
-"""Input of replays on Spark: five tasks in several files: one estimated by `ssme`, one arena, one of numbers."""
+"""Input of replays on Spark: five tasks in several files; one has `ssme`, one is an arena, one of numbers."""
 
 from __future__ import annotations
 
