@@ -84,7 +84,8 @@ def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, t
     reference = [{"id": f"k{i}", "model": "m", "prediction": i, "label": i + i % 3} for i in range(300)]
     (tmp_path / "reference.ndjson").write_bytes(ndjson(reference))
     known = {"path": str(tmp_path / "reference.ndjson")}
-    settings["tasks"]["n"] = {"kind": "regression", "tolerance": 1.5, "reference": known}
+    numeric = {"kind": "regression", "tolerance": 1.5, "reference": known}
+    settings["tasks"]["n"] = numeric | {"window": {"size": 30, "min_size": 20}}
     path = str(write_configuration(tmp_path, settings))
 
     def has(number: int) -> bool:
