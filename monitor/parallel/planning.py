@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -303,7 +304,9 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
     references = settings.references.get(unit.task, {})
     if unit.model is not None:
         tasks = {name: task.with_models([unit.model]) for name, task in tasks.items()}
-        references = {k: v for k, v in references.items() if k == unit.model}
+        # References may share what the task needs, as a tolerance: a model without its own keeps one of them.
+        own = {k: v for k, v in references.items() if k == unit.model}
+        references = own or dict(islice(references.items(), 1))
     return replace(settings, tasks=tasks, references={unit.task: references})
 
 

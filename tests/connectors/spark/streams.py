@@ -82,9 +82,9 @@ def records(seed: int = 1, requests: int = 2000) -> list[Any]:
 
 
 def write_reference(folder: Path) -> None:
-    """Write the labelled predictions that the errors of task `n` are estimated with."""
+    """Write the labelled predictions that the errors of task `n` are estimated with; one model has none."""
     rng = np.random.default_rng(9)
-    known = [row for name in MODELS for row in answers(rng, 400, name, start=1.6e9, labelled=True)]
+    known = [row for name in MODELS[:2] for row in answers(rng, 400, name, start=1.6e9, labelled=True)]
     (folder / "reference.ndjson").write_bytes(ndjson([row | {"task": "n"} for row in as_numbers(known)]))
 
 
