@@ -15,7 +15,7 @@ import msgspec
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
-from monitor.config.task import Task
+from monitor.config.task import Bound, Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.baselines import FEWEST_WINDOWS, Point, baseline
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for, in_unit
@@ -23,12 +23,14 @@ from monitor.engine.evaluate import Evaluation
 from monitor.engine.feature_changes import LEAST_CHANGE, FeatureSplitter, concept_drift
 from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
 from monitor.engine.labels.correcting import Correcting
+from monitor.engine.labels.tally import Tally
 from monitor.engine.objective import (
     BootstrapDraws,
     Objective,
     ObjectiveLogic,
     Poolable,
     PooledState,
+    judge,
 )
 from monitor.engine.season import SeasonLogic, SeasonSettings, SeasonState
 from monitor.engine.windows import ClosedWindow
@@ -307,8 +309,8 @@ class Judge:
         correction: Correcting,
         features: FeatureSplitter | None = None,
         errors: Sequence[MetricEstimate] = (),
-    ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]]:
-        """Judge a closed window by its charts and objectives, and return both results with attributions.
+    ) -> tuple[tuple[ChartView, ...], tuple[Attribution, ...]]:
+        """Judge a closed window by its charts and objectives, and return the charts with attributions.
 
         A window of fewer than `min_size` rows is not judged, and does not change the objectives. Its
         distribution is too far from the normal one that the limits assume.
@@ -331,8 +333,6 @@ class Judge:
         -------
         tuple of ChartView
             The result of each chart; empty if the window is not judged, or if there are no charts yet.
-        tuple of ObjectiveView
-            The result of each objective.
         tuple of Attribution
             The changes of metrics whose chart broke a rule in this window, or whose objective is breached,
             and of metrics of errors that clearly changed.
@@ -358,12 +358,21 @@ class Judge:
                 ]
                 attributions = tuple(filter(None, each))
             attributions += self._attribute_errors(errors, before, features)
-        return charts, self.objectives(), attributions
+        return charts, attributions
 
-    def objectives(self) -> tuple[ObjectiveView, ...]:
-        """Return the state and the pooled interval of each objective."""
-        return tuple(
-            ObjectiveView(
+    def objectives(self, tally: Tally, errors_trusted: bool) -> tuple[ObjectiveView, ...]:
+        """Return the state and the pooled interval of each objective.
+
+        Parameters
+        ----------
+        tally : Tally
+            The labelled rows. If they breach the objective of an error, it is breached.
+        errors_trusted : bool
+            False if labels contradict the estimated errors, whose objectives then have no state.
+        """
+        objectives = []
+        for metric, bound in self._bounds.items():
+            one = ObjectiveView(
                 metric=metric,
                 bound=bound.min if bound.min is not None else float(bound.max or 0.0),
                 is_floor=bound.min is not None,
@@ -371,8 +380,23 @@ class Judge:
                 pooled=self._pooled.get(metric),
                 unit=self._settings.task.error_units.get(metric),
             )
-            for metric, bound in self._bounds.items()
-        )
+            if one.unit is not None and not errors_trusted:
+                one = replace(one, state=None, pooled=None)
+            elif one.unit is not None and one.state is not ObjectiveState.BREACHED:
+                one = self._judged_by_labels(one, bound, tally)
+            objectives.append(one)
+        return tuple(objectives)
+
+    def _judged_by_labels(self, one: ObjectiveView, bound: Bound, tally: Tally) -> ObjectiveView:
+        """Return the breached objective if the labelled rows of the pooled windows breach it."""
+        level, windows = self._settings.task.level, self._objectives[one.metric].windows
+        labelled = tally.realised_error(one.metric, tally.closed - 1, level, windows)
+        if not isinstance(labelled, Estimate):
+            return one
+        state = judge(bound, labelled.lower, labelled.value, labelled.upper)
+        if state is not ObjectiveState.BREACHED:
+            return one
+        return replace(one, state=state, pooled=(labelled.lower, labelled.upper), labels=labelled.n)
 
     def snapshot(self) -> JudgeState:
         """Return the state of baselines, charts, objectives and counts."""

@@ -118,6 +118,11 @@ class LabelChecks:
         return self.prediction.trusted
 
     @property
+    def errors_trusted(self) -> bool:
+        """False if labels contradict the estimated errors, otherwise True."""
+        return self.number_errors is None or self.number_errors.lost_trust() is None
+
+    @property
     def audit(self) -> IntervalAudit:
         """The audit of the intervals, including all labelled rows so far."""
         self._take_waiting()

@@ -275,6 +275,11 @@ class ObjectiveLogic:
         k_low, k_high = mid_p_interval(widened(total, total.n**2 * variance), level)
         return k_low / total.n, k_high / total.n
 
+    @property
+    def windows(self) -> int:
+        """The number of pooled windows, with those whose estimate is unknown."""
+        return len(self._items)
+
     def clear(self) -> None:
         """Drop all windows, for example because a new version of the model begins."""
         self._items.clear()

@@ -510,7 +510,7 @@ class Series:
             features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
         means = self._errors.means(window.features)
         evaluation, errors = replace(evaluation, losses=means), self._errors.estimates(means)
-        judged = self._judge.judge(
+        charts, attributions = self._judge.judge(
             self._comparisons.judged(evaluation), window, rows, self.checks.correction, features, errors
         )
         self._used += window.size
@@ -521,6 +521,7 @@ class Series:
         trust = self.checks.lost_trust()
         self.checks.predict()
         lost = self.checks.close_errors(window.number, self._errors.expected(means))
+        judged = charts, self._judge.objectives(self.tally, lost is None), attributions
         doubts = trust, lost, () if self._features is None else self._features.close(window.features)
         if is_newest and not self.settings.group:
             self._output.show_rows(evaluation, window.predicted)
@@ -620,7 +621,7 @@ class Series:
             estimates=self._output.estimates(self._windows.number),
             values=self._output.values(self._windows.number),
             charts=self._output.charts,
-            objectives=self._judge.objectives(),
+            objectives=self._judge.objectives(self.tally, self.checks.errors_trusted),
             violations=dict(self._judge.violations),
             labelled=self.tally.labelled,
             correct=self.tally.correct,

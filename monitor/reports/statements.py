@@ -84,8 +84,9 @@ def describe(one: SeriesView) -> Statement:
 
     The page, the report and the notebook show the result. An alert shows the same fact, because both use the
     function of this module that describes the alert's condition. The problems, from the most urgent: a broken
-    feature, labels that contradict the estimates, a breached objective, an alarm, no answers, an objective at
-    risk, features that drifted, labels that contradict each other, a missing baseline, and an improvement.
+    feature, labels that contradict the estimates, a breached objective, labels that contradict the estimated
+    errors, an alarm, no answers, an objective at risk, features that drifted, labels that contradict each
+    other, a missing baseline, and an improvement.
 
     Examples
     --------
@@ -109,6 +110,8 @@ def describe(one: SeriesView) -> Statement:
         return describe_distrust(one)
     if breached:
         return describe_objective(one, breached[0])
+    if one.lost_trust_in_errors is not None and one.state is not SeriesState.SILENT:
+        return describe_distrust_in_errors(one, one.lost_trust_in_errors)
     if alarmed and one.state is not SeriesState.SILENT:
         return describe_alarm(one, alarmed[0])
     if one.state is SeriesState.SILENT:
@@ -322,13 +325,15 @@ def is_unchecked(one: SeriesView, metric: str) -> bool:
 
     A change is a version of the model for which the calibration was not fitted, or an alarm or improvement
     that the chart of the metric shows now. An alarm or improvement that labels decide about is no such
-    change.
+    change, and neither is one of an error, whose estimate the test of trust checks all the time.
     """
-    unlabelled = one.trust is None or not one.trust.labels
+    of_error = any(each.metric == metric for each in one.values)
+    trust = one.trust_in_errors if of_error else one.trust
+    unlabelled = trust is None or not trust.labels
     if one.calibration.foreign and one.predictions and unlabelled:  # a report does not know the tested labels
         return True
     chart = next((each for each in one.charts if each.metric == metric), None)
-    if chart is None or chart.by_labels is not None:
+    if of_error or chart is None or chart.by_labels is not None:
         return False
     return chart.verdict.out_of_control or chart.verdict.improved
 
@@ -460,6 +465,9 @@ def _estimated(one: SeriesView, metric: str, objective: ObjectiveView) -> str:
         numbers = (estimate.value, estimate.lower, estimate.upper, objective.bound)
         shown, unit = _in_words(objective.unit, *numbers)
         value = f"about {shown[0]}{unit} ({shown[1]} to {shown[2]})"
+    if objective.labels and objective.pooled is not None:
+        shown, unit = _in_words(objective.unit, *objective.pooled, objective.bound)
+        value = f"{shown[0]} to {shown[1]}{unit} by {count(objective.labels, 'label')} of the last windows"
     must = f"must be {bound_in_words(objective)}"
     if objective.state is ObjectiveState.AT_RISK:
         must = f"may be {'below' if objective.is_floor else 'above'} {_limit(objective)}"
@@ -533,7 +541,7 @@ def _since(one: SeriesView, metric: str) -> str:
 
 
 def _pooled(objective: ObjectiveView) -> Iterator[str]:
-    if objective.pooled is not None:
+    if objective.pooled is not None and not objective.labels:
         near, far = objective.pooled[::-1] if objective.is_floor else objective.pooled
         shown, unit = _in_words(objective.unit, near, far, objective.bound)
         lower, upper = shown[1::-1] if objective.is_floor else shown[:2]

@@ -185,7 +185,9 @@ class ChartView:
 class ObjectiveView:
     """The objective of one metric: its bound, its state, and its pooled interval (None if unknown).
 
-    `unit` is the unit of a metric of errors, as in `MetricEstimate`; None for a ratio.
+    `unit` is the unit of a metric of errors, as in `MetricEstimate`; None for a ratio. `labels` is the number
+    of labelled rows if they alone breach the objective of such a metric, and `pooled` is then their interval;
+    otherwise 0.
     """
 
     metric: str
@@ -194,6 +196,7 @@ class ObjectiveView:
     state: ObjectiveState | None
     pooled: tuple[float, float] | None = None
     unit: str | None = None
+    labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from monitor.base.results import Estimate
 from monitor.engine.baselines import reference_windows
 from monitor.engine.error_estimates import ErrorEstimator
 from monitor.engine.reference import Reference
+from monitor.reports.statements import describe
 from monitor.reports.views import ChartView, ObjectiveState
 from monitor.reports.window_report import WindowReport
 from tests.numbers import OTHERS, predictions, reference_of_numbers, regression, stated
@@ -182,6 +184,35 @@ def test_a_window_without_an_estimate_has_no_verdict_and_counts_for_the_objectiv
     assert [o.state for o in report.objectives] == [ObjectiveState.MET]
     [report] = own.feed([row | {"features": {}} for row in in_control(100, 7, 1.72e9)])
     assert [o.state for o in report.objectives] == [None]
+
+
+def test_labels_beyond_the_bound_breach_an_objective_that_the_estimate_does_not() -> None:
+    """Errors are a quarter larger than the estimate, which labels do not contradict yet."""
+    own = rig(objective={"mae": {"max": 0.964}, "windows": 5})
+    records = in_control(500)
+    labels = []
+    for record in records:
+        error = record.pop("label") - record["prediction"]
+        labels.append({"id": record["id"], "label": record["prediction"] + 1.25 * error, "time": 1.7e9 + 500})
+    [judged] = own.feed(records)[-1].objectives
+    assert (judged.state, judged.labels) == (ObjectiveState.MET, 0)
+    own.feed(labels[:100])
+    [one] = own.engine.view().series
+    assert one.objectives == (judged,)
+    own.feed(labels[100:300])
+    [one] = own.engine.view().series
+    assert one.lost_trust_in_errors is None
+    [breached] = one.objectives
+    assert (breached.state, breached.labels) == (ObjectiveState.BREACHED, 300)
+    assert breached.pooled is not None
+    assert breached.pooled[0] > 0.964
+    sizes = [abs(each["label"] - row["prediction"]) for each, row in zip(labels[:300], records, strict=False)]
+    assert np.mean(breached.pooled) == pytest.approx(np.mean(sizes))
+    fact = describe(one).fact
+    words = r"mae 0\.\d+ to 1\.\d+ minutes by 300 labels of the last windows, must be at most 0\.964 minutes"
+    assert re.fullmatch(words, fact), fact
+    own.restart()
+    assert own.engine.view().series[0].objectives == (breached,)
 
 
 def test_a_line_has_limits_and_bounds_with_their_unit() -> None:

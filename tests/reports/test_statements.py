@@ -368,6 +368,13 @@ def test_an_estimate_is_unchecked_from_a_change_until_labels_come() -> None:
     ]
     for place, (one, expected) in enumerate(cases):
         assert is_unchecked(one, "accuracy") is expected, place
+    mae = MetricEstimate("mae", "doubly_robust", Estimate(14.2, 12.9, 15.1, 0.95, 500), unit="minutes")
+    fallen = dataclasses.replace(FALLEN, metric="mae", unit="minutes")
+    of_error = dataclasses.replace(own, charts=(fallen,), values=(mae,))
+    assert not is_unchecked(of_error, "mae")  # the test of trust checks it
+    of_error = dataclasses.replace(of_error, calibration=foreign, trust=Trust(True, 0.1, 40))
+    assert is_unchecked(of_error, "mae")
+    assert not is_unchecked(dataclasses.replace(of_error, trust_in_errors=Trust(True, 0.1, 40)), "mae")
     met = dataclasses.replace(FLOOR, state=ObjectiveState.MET)
     fact = describe(dataclasses.replace(other, objectives=(met,))).fact
     unchecked = "with too few labels to check it since the change"

@@ -173,9 +173,16 @@ class Tally:
         """Return the accuracy of a window's labelled rows. Without weights, its interval is Wilson's."""
         return hajek(self.sums(window), level)
 
-    def realised_error(self, metric: str, window: int, level: float) -> Result:
-        """Return a metric of the errors of a window's labelled rows: see `realised_metric`."""
-        return realised_metric(metric, self._errors.get(window, NO_SUMS), level)
+    def realised_error(self, metric: str, window: int, level: float, windows: int = 1) -> Result:
+        """Return a metric of the errors of the labelled rows: see `realised_metric`.
+
+        The rows are those of `window` and of the `windows` - 1 windows before it.
+        """
+        sums = NO_SUMS
+        for each in range(window - windows + 1, window + 1):
+            if each in self._errors:
+                sums = added_terms(sums, self._errors[each][:, None]) if windows > 1 else self._errors[each]
+        return realised_metric(metric, sums, level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
         """Return the accuracy of the labelled rows of the newest closed windows, as few as are sufficient.

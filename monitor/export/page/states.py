@@ -148,6 +148,8 @@ def headline(models: Sequence[SeriesView]) -> Headline:
     stable = all(one.state is SeriesState.IN_CONTROL for one in models if worst_state(one) is worst)
     if worst is WorstState.BREACHED and stable:
         words += "; its chart is stable" if many == 1 else "; their charts are stable"
+    if any(one.lost_trust_in_errors is not None for one in models):
+        words += "; labels contradict estimated errors"
     rest = ", ".join(f"{number:,} {state.words}" for state, number in sorted(often.items())[1:])
     return Headline(worst, f"{words}.", f"{rest}." if rest else "")
 
@@ -169,6 +171,8 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
     if any(one.state is not SeriesState.IN_CONTROL or any(one.feature_alarms.values()) for one in models):
         return None
     if any(one.recalibrations is not None and one.recalibrations.held for one in models):
+        return None
+    if any(one.lost_trust_in_errors is not None for one in models):
         return None
     if any(chart.verdict.improved or chart.confidences_moved for chart in charts):
         return None

@@ -16,13 +16,14 @@ from monitor.cli.backtest.signals import signals_of
 from monitor.cli.journal import Journal
 from monitor.engine.labels.error_trust import ErrorTest, ExpectedError, compare_errors
 from monitor.engine.labels.trust import ALARM, ratio
-from monitor.export.alertmanager.holding import UNTRUSTED, active_conditions
+from monitor.export.alertmanager.holding import BREACHED, UNTRUSTED, active_conditions
 from monitor.export.page import render_page
+from monitor.export.page.states import headline
 from monitor.export.prometheus.rows import untrusted_rows
 from monitor.reports.reader import from_json
-from monitor.reports.statements import error_sentence
+from monitor.reports.statements import describe, error_sentence
 from monitor.reports.trust import Bias, Trust
-from monitor.reports.views import AgentView, SeriesState
+from monitor.reports.views import AgentView, ObjectiveState, SeriesState
 from monitor.reports.window_report import WindowReport, to_json
 from tests.numbers import Record, predictions, reference_of_numbers, regression
 from tests.streams import Rig, lines
@@ -239,6 +240,27 @@ def test_page_journal_metrics_and_alerts_say_so(caplog: pytest.LogCaptureFixture
     [message] = [r.message for r in caplog.records if "Not trusted" in r.message]
     assert message.startswith("Not trusted: t, gbm, mae, window ")
     assert "predicted" in message
+
+
+def test_objectives_of_errors_have_no_state_while_labels_contradict_them() -> None:
+    objective = {"mae": {"max": 0.5}, "bias": {"min": -3}, "within_tolerance": {"min": 0.5}, "windows": 2}
+    own = Rig({"t": regression(unit="minutes", tolerance=4.0, objective=objective)}, {"t": REFERENCE})
+    met, breached = ObjectiveState.MET, ObjectiveState.BREACHED
+    [*_, before] = own.feed(predictions(2, 500))
+    states = {each.metric: each.state for each in before.objectives}
+    assert states == {"within_tolerance": met, "mae": breached, "bias": met}
+    reports = own.feed(grown(3, 300, 2.0, 1.7e9 + 500))
+    [one] = own.engine.view().series
+    for each in (*reports[-1].objectives, *one.objectives):
+        assert each.state is (met if each.metric == "within_tolerance" else None), each.metric
+    assert b'{"metric":"mae","ceiling":0.5,"unit":"minutes"}' in to_json(reports[-1])
+    names = {each.name for each in active_conditions(AgentView(engine=own.engine.view()))}
+    assert names & {UNTRUSTED, BREACHED} == {UNTRUSTED}
+    lost = one.lost_trust_in_errors
+    assert lost is not None
+    assert describe(one).fact == error_sentence(one, lost)
+    assert "; labels contradict estimated errors." in headline([one]).words
+    assert "fine" not in headline([replace(one, objectives=(), charts=())]).words
 
 
 def test_the_sentence_has_both_numbers_and_the_unit(life: tuple[Rig, list[WindowReport]]) -> None:
