@@ -345,6 +345,10 @@ def test_metrics_have_names_in_words() -> None:
         "mae",
         "rmse",
         "bias",
+        "MAPE",
+        "WAPE",
+        "coverage",
+        "R²",
     }
 
 
