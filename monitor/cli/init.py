@@ -93,6 +93,7 @@ MOST_VALUES = 20
 
 _REFERENCE_WINDOWS = 20
 _FEWEST_IN_WINDOW = 50
+_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})(\D.*)?", re.DOTALL)
 _MOST_NUMBERS = 50  # distinct numbers that may be names of classes
 _MOST_NAMES = 10  # names of fields in one sentence
 _NO_SCORES = (
@@ -648,7 +649,8 @@ def _feature_kinds(paths: Mapping[str, str], values: Sequence[Any], numeric: boo
     """Return the features with values, each with its kind.
 
     In a task of predicted numbers, the errors of rows that lack a feature cannot be estimated. So a feature
-    that many rows lack is left out there, and so is a counter, which soon lies beyond any reference.
+    that many rows lack is left out there, and so are a counter, dates and other texts that change with time,
+    because they soon lie beyond any reference.
     """
     sample = Sample(values)
     kinds: dict[str, FeatureKind] = {}
@@ -656,15 +658,23 @@ def _feature_kinds(paths: Mapping[str, str], values: Sequence[Any], numeric: boo
         filled = [*sample.cells.get(path, {}).values()]
         number = all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in filled)
         lacking = numeric and len(filled) < (1 - MOST_UNUSABLE) * sample.rows
-        if filled and not lacking and not (numeric and number and _is_counter(filled)):
+        if filled and not lacking and not (numeric and (_is_counter if number else _are_passing)(filled)):
             kinds[name] = "number" if number else "text"
     return kinds
 
 
 def _is_counter(cells: Sequence[float]) -> bool:
-    """Return whether each number is larger, or each is smaller, than the one before."""
+    """Return whether numbers, of which at least three differ, never fall or never rise."""
     steps = np.diff(np.array(cells, dtype=np.float64))
-    return len(steps) > 1 and bool((steps > 0).all() or (steps < 0).all())
+    return bool(np.count_nonzero(steps) > 1 and ((steps >= 0).all() or (steps <= 0).all()))
+
+
+def _are_passing(cells: Sequence[Any]) -> bool:
+    """Return whether all texts are dates, or the older half lacks those of many rows of the newer half."""
+    texts = list(map(text_of, cells))
+    older, newer = set(texts[: len(texts) // 2]), texts[len(texts) // 2 :]
+    new = sum(text not in older for text in newer)
+    return all(map(_DATE.fullmatch, texts)) or new > MOST_UNUSABLE * len(newer)
 
 
 def _texts(path: Path, paths: Sequence[str]) -> tuple[tuple[float, str], ...]:

@@ -131,7 +131,7 @@ def newest_accuracy(series: SeriesView) -> Text:
 def newest_error(series: SeriesView, metric: str = "mae") -> Text:
     """Return a metric of errors of the newest window, such as ``12.3 (11.5 to 13.1) minutes``.
 
-    The metric is from labels if the window has enough of them.
+    The metric is from labels if the window has enough of them, and ``, of 120 labels`` follows.
     """
     results = {each.estimator: each for each in series.values if each.metric == metric}
     own = results.get(REALISED)
@@ -140,7 +140,10 @@ def newest_error(series: SeriesView, metric: str = "mae") -> Text:
     if own is None:
         return Text("–")
     result = finite(own.result)
-    return Text(in_unit(result, own.unit or "") if isinstance(result, Estimate) else result.reason)
+    if not isinstance(result, Estimate):
+        return Text(result.reason)
+    labels = f", of {result.n:,} labels" if own.estimator == REALISED else ""
+    return Text(in_unit(result, own.unit or "") + labels)
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:

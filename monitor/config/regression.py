@@ -75,7 +75,7 @@ class ObjectiveOfNumbers(ObjectiveConfig):
     wape: BoundInUnit | None = Field(
         default=None, description="Bound of the mean absolute error over the mean absolute label."
     )
-    coverage: BoundInUnit | None = Field(
+    coverage: Bound | None = Field(
         default=None, description="Bound of the share of labels within the quantiles, usually {min: 0.85}."
     )
     r2: BoundInUnit | None = Field(default=None, description="Bound of R², usually a floor: {min: 0.6}.")
@@ -204,6 +204,12 @@ class Regression(Task):
                 "unit",
                 "expected one line of text without spaces at its ends, such as minutes, got "
                 f"{self.unit!r}: remove the spaces and line breaks",
+            )
+        if self.unit == RATIO:
+            yield (
+                "unit",
+                f"expected the name of the target's unit, got {RATIO!r}, which marks metrics without a unit: "
+                "leave it out, or write another name",
             )
         yield unique("error_metrics", self.error_metrics)
         if "coverage" in self.error_metrics and not self.quantiles:

@@ -15,7 +15,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.places import sorted_by_code
 from monitor.base.records import Batch, FeatureKind, Floats, Ints, no_features
-from monitor.base.results import Estimate, Reason, Unknown
+from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.task import Task
 from monitor.engine.features import FeatureBaseline
 from monitor.stats.calibration import CALIBRATORS
@@ -86,6 +86,10 @@ class Reference:
     def error_cap(self, group: str = "") -> float:
         """Return the absolute error that 99.5 % of a model's or a group's rows do not exceed; here 0."""
         return 0.0
+
+    def error_metric(self, metric: str, level: float) -> Result:
+        """Return a metric of the errors of all rows; here unknown, because predictions are no numbers."""
+        return Unknown(Reason.NOT_DEFINED)
 
     def calibration(self, method: str) -> Calibration:
         """Return the calibration that a method fits on the reference.

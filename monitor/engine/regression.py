@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Batch, FeatureKind, Floats, Ints, LabelBatch
-from monitor.base.results import Reason, Unknown
+from monitor.base.results import Reason, Result, Unknown
 from monitor.config.regression import Regression
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.join import LabelJoin
@@ -26,7 +26,15 @@ from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.task import TaskEngine, TaskState
 from monitor.engine.task_logic import TaskOutput, TaskSettings
 from monitor.stats.regression.losses import FEWEST_ROWS, LossReference, RowLosses
-from monitor.stats.regression.metrics import CAPPED, DEFAULT_METRICS, losses_of
+from monitor.stats.regression.metrics import (
+    CAPPED,
+    DEFAULT_METRICS,
+    NO_SUMS,
+    added_terms,
+    error_terms,
+    losses_of,
+    realised_metric,
+)
 from monitor.stats.regression.tolerance import (
     FEWEST_ERRORS,
     ErrorSpread,
@@ -202,13 +210,23 @@ def _refuse_large(batch: Batch) -> None:
         )
 
 
-def _refuse_zeros(batch: Batch) -> None:
-    """Raise ValueError if labels are 0 or of both signs: relative errors are infinite or huge there."""
-    lowest, highest = batch.numbers[:, 1].min(), batch.numbers[:, 1].max()
+def _refuse_relative(batch: Batch) -> None:
+    """Raise ValueError if a label is 0 or tiny, or if labels have both signs, because `mape` needs others."""
+    predictions, labels = batch.numbers[:, :2].T
+    lowest, highest = labels.min(), labels.max()
     if lowest <= 0.0 <= highest:
         raise ValueError(
             "the metric mape needs labels that are all above 0 or all below 0, got labels from "
             f"{lowest:g} to {highest:g}; write wape in place of mape in error_metrics"
+        )
+    with np.errstate(over="ignore"):
+        beyond = np.flatnonzero(np.abs((predictions - labels) / labels) > LARGEST_IN_REFERENCE)
+    if len(beyond):
+        prediction, label = predictions[beyond[0]], labels[beyond[0]]
+        raise ValueError(
+            f"the metric mape needs errors of up to {LARGEST_IN_REFERENCE:g} times the label, got prediction "
+            f"{prediction:g} and label {label:g}; correct or remove the row, or write wape in place of mape "
+            "in error_metrics"
         )
 
 
@@ -258,9 +276,7 @@ class NumberReference(Reference):
         columns = np.column_stack((self.features[rows], self.numbers[rows, 0]))
         if np.isfinite(columns).all(axis=1).sum() < FEWEST_ROWS:
             return Unknown(Reason.REFERENCE_TOO_SHORT)
-        truths, ends = self.numbers[rows, 1], self.numbers[rows, 2:]
-        errors = self.numbers[rows, 0] - truths
-        inside = is_inside(truths[:, None], ends)[:, 0] if ends.size else np.full(len(rows), np.nan)
+        truths, errors, inside = self.numbers[rows, 1], self._errors[rows], self._inside[rows]
         if (np.isfinite(columns).all(axis=1) & np.isfinite(inside)).sum() < FEWEST_ROWS:
             metrics = [metric for metric in metrics if metric != "coverage"]
         losses = losses_of(errors, metrics, truths, inside)
@@ -273,8 +289,28 @@ class NumberReference(Reference):
 
     def error_cap(self, group: str = "") -> float:
         """Return the absolute error that 99.5 % of a model's or a group's rows do not exceed."""
-        predictions, truths = self.numbers[self._rows_of(group), :2].T
-        return float(np.quantile(np.abs(predictions - truths), _CAPPED_SHARE, method="inverted_cdf"))
+        errors = np.abs(self._errors[self._rows_of(group)])
+        return float(np.quantile(errors, _CAPPED_SHARE, method="inverted_cdf"))
+
+    def error_metric(self, metric: str, level: float) -> Result:
+        """Return a metric of the errors of all rows, as `realised_metric` gives it for a window's labels."""
+        none = np.full(len(self.labels), np.nan)
+        truths, inside = (np.column_stack((each, none)) for each in (self.numbers[:, 1], self._inside))
+        terms = error_terms(self._errors, none, np.ones(len(none)), truths, inside)
+        return realised_metric(metric, added_terms(NO_SUMS, terms), level)
+
+    @property
+    def _errors(self) -> Floats:
+        """The prediction minus the label of each row."""
+        errors: Floats = self.numbers[:, 0] - self.numbers[:, 1]
+        return errors
+
+    @property
+    def _inside(self) -> Floats:
+        """The result of `is_inside` for each row's label, NaN for a row without an interval."""
+        if self.numbers.shape[1] < 4:
+            return np.full(len(self.labels), np.nan)
+        return is_inside(self.numbers[:, 1:2], self.numbers[:, 2:4])[:, 0]
 
     def _rows_of(self, group: str) -> Ints:
         if not group:
@@ -288,10 +324,11 @@ def references_of_numbers(batch: Batch, task: Regression) -> dict[str, Reference
     Raises
     ------
     ValueError
-        A model has too few rows, the tolerance would be 0, or labels are not of one sign, as `mape` needs.
+        A model has too few rows, the tolerance would be 0, or `mape` is configured and labels have both
+        signs, or one is 0 or tiny.
     """
     if "mape" in task.error_metrics and len(batch):
-        _refuse_zeros(batch)
+        _refuse_relative(batch)
     rule, converted = NumberRule.from_reference(batch, task)
     references: dict[str, Reference] = {}
     for model, one in split_by_model(converted).items():

@@ -127,7 +127,8 @@ class Monitor:
         self._window, self._settings = window, settings
         self._fitted: _Fitted | None = None
         self._features: dict[str, FeatureKind] = {}  # of `fit`
-        self._levels: tuple[str, ...] = ()  # of `fit`
+        # `fit` gives the levels; two stand in for them, because the metric coverage needs levels.
+        self._levels: tuple[str, ...] = ("0.05", "0.95") if settings.get("kind") == "regression" else ()
         draft = self._config(self.classes, {} if window is None else self._sized(0, None))
         self._numeric = draft.scored_tasks[task].layout.numeric
 

@@ -236,10 +236,12 @@ def _in_unit(attribution: Attribution) -> str:
     """Describe the change of a metric of errors, in its unit, by feature."""
     split = attribution.features
     assert split is not None
-    decimals = max(_DIGITS - 1 - math.floor(math.log10(abs(split.change) or 1.0)), 0)
+    decimals = _DIGITS - 1 - math.floor(math.log10(abs(split.change) or 1.0))
+    # Longer numbers are hard to read, as in `statements.three_digits`.
+    form = f",.{max(decimals, 0)}f" if -12 < decimals < 9 else ".2g"
 
     def amount(change: float, signed: bool) -> str:
-        return f"{change if signed else abs(change):{'+' * signed},.{decimals}f}".replace("-", "−")
+        return f"{change if signed else abs(change):{'+' * signed}{form}}".replace("-", "−")
 
     head = f"{amount(attribution.change, True)} {attribution.unit}".rstrip()
     if split.change != attribution.change:

@@ -569,6 +569,9 @@ def test_features_of_predicted_numbers_are_in_the_configuration_and_the_referenc
         "hour": have["hour"],
         "carrier": [("DL", "AA", "UA")[i % 3] for i in range(n)],
         "serial": range(n),
+        "day": [i // 20 for i in range(n)],
+        "date": [f"2026-11-{1 + i % 9:02}" for i in range(n)],
+        "release": [f"r{i // 40}" for i in range(n)],
         "rare": [1.5 * i if i % 2 else "" for i in range(n)],
         "same": [7] * n,
     }

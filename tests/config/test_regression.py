@@ -90,6 +90,15 @@ def test_a_saved_section_can_be_read_again() -> None:
         ),
         ({"unit": "a\nb"}, "got 'a\\nb': remove the spaces and line breaks"),
         (
+            {"unit": "ratio"},
+            "tasks.delay.unit: expected the name of the target's unit, got 'ratio', which marks metrics "
+            "without a unit: leave it out, or write another name",
+        ),
+        (
+            {"objective": {"coverage": {"min": 1.2}}},
+            "tasks.delay.objective.coverage.min: expected a number from 0 to 1, got 1.2",
+        ),
+        (
             {"error_metrics": ["coverage"]},
             "delay.error_metrics: expected metrics other than coverage in a task without quantiles, got "
             "coverage: give quantiles, the levels that the records state, or leave coverage out",

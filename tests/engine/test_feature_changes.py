@@ -433,6 +433,12 @@ def test_an_error_that_is_not_split_has_the_reason() -> None:
             "+123 seconds, +120 in window 2: 130 from hour, −10 unexplained",
         ),
         (
+            FeatureChanges(3, 1.2345e30, (FeaturePart("hour", 1e30, 9.0, 0.0, 0.0),), others=2.345e29),
+            "m",
+            "+1.2e+30 m: 1e+30 from hour, 2.3e+29 unexplained",
+        ),
+        (FeatureChanges(3, -1.2345e-30, others=-1.2345e-30), "", "−1.2e−30: no feature stands out"),
+        (
             FeatureChanges(3, -2.0, remainder=-2.0, remainder_error=0.1, remainder_named=True),
             "m",
             "−2.0 m: 2.0 at the same features (a release, a pipeline after logging, or a feature not "

@@ -505,6 +505,20 @@ def test_mape_is_refused_where_labels_are_not_of_one_sign(labels: tuple[float, f
     assert f"labels from {labels[0]:g} to 5; write wape in place of mape in error_metrics" in str(error.value)
 
 
+def test_mape_is_refused_where_a_label_is_tiny() -> None:
+    records = stated(predictions(1, 300))
+    records[7]["label"] = 1e-154
+    message = (
+        r"the metric mape needs errors of up to 1e\+50 times the label, got prediction .* and label 1e-154; "
+        "correct or remove the row, or write wape in place of mape in error_metrics"
+    )
+    with pytest.raises(ValueError, match=message):
+        reference_of_numbers(regression(error_metrics=["mape"]), records)
+    own = regression(error_metrics=["wape"])
+    reference = reference_of_numbers(own, records)["gbm"]
+    assert not isinstance(reference.losses(own.features, metrics=["wape"]), Unknown)
+
+
 def test_a_state_without_the_terms_of_a_new_metric_goes_on() -> None:
     records = stated(predictions(28, 250))
     own = rig_of_others(error_metrics=["mae"])

@@ -373,6 +373,17 @@ def test_a_monitor_sees_larger_errors_without_labels() -> None:
     assert sum(result.rejected.values()) == 1
 
 
+def test_a_monitor_estimates_the_coverage_of_the_stated_quantiles() -> None:
+    monitor = Monitor(kind="regression", error_metrics=["mae", "coverage"])
+    columns = {"prediction": "minutes ahead", "label": "y", "features": ["x"]}
+    with pytest.raises(ConfigError, match="got coverage: give quantiles"):
+        monitor.fit(delays(0, 1000), **columns)
+    monitor.fit(delays(0, 4000), quantiles={0.05: "low", 0.95: "high"}, **columns)
+    known = monitor.estimate(delays(1, 2000)).windows[-1].known("coverage", "doubly_robust")
+    assert known is not None
+    assert known.lower < 0.9 < known.upper
+
+
 @pytest.mark.process  # matplotlib asks fc-list for fonts
 def test_the_default_picture_is_of_the_share_within_tolerance() -> None:
     pytest.importorskip("matplotlib")

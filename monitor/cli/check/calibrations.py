@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
+from monitor.base.names import RATIO
 from monitor.base.records import certain_rows
 from monitor.base.registry import metric_words
+from monitor.base.results import Estimate
 from monitor.cli.check.warnings import figure
 from monitor.config.root import Task
+from monitor.reports.statements import three_digits
 from monitor.reports.window_view import PREDICTIVE
 
 if TYPE_CHECKING:
@@ -189,17 +192,28 @@ def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list
 
 
 def _missed_bound(task: Task, model: str, reference: Reference) -> Iterator[str]:
-    bound = getattr(task.objective, task.share)
-    if bound is None or not len(reference.labels):
-        return
-    right = float((reference.predicted == reference.labels).mean())
-    missed = right < bound.min if bound.min is not None else bound.max is not None and right > bound.max
-    if missed:
-        yield (
-            f"objective.{task.share}: the {metric_words(task.share)} of {model} in the reference is "
-            f"{right:.3f}, outside the bound, so that the objective is breached or at risk from the first "
-            "windows on; move the bound, or give a reference from a better time"
-        )
+    for metric, bound in task.objective.bounds().items():
+        value = _in_reference(task, metric, reference)
+        if value is None:
+            continue
+        if value < bound.min if bound.min is not None else bound.max is not None and value > bound.max:
+            unit = task.error_units.get(metric, RATIO)
+            words = f"{value:.3f}" if unit == RATIO else f"{three_digits(value)[0]} {unit}".rstrip()
+            yield (
+                f"objective.{metric}: the {metric_words(metric)} of {model} in the reference is {words}, "
+                "outside the bound, so that the objective is breached or at risk from the first windows on; "
+                "move the bound, or give a reference from a better time"
+            )
+
+
+def _in_reference(task: Task, metric: str, reference: Reference) -> float | None:
+    """Return the share of right answers or a metric of errors in a reference; None for other metrics."""
+    if metric == task.share and len(reference.labels):
+        return float((reference.predicted == reference.labels).mean())
+    if metric not in task.error_units or not len(reference.labels):
+        return None
+    result = reference.error_metric(metric, task.level)
+    return result.value if isinstance(result, Estimate) else None
 
 
 def _rare_groups(task: Task, model: str, reference: Reference) -> Iterator[str]:

@@ -20,6 +20,7 @@ from monitor.config.root import Task
 from monitor.engine.reference import Reference
 from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.engine.test_covariates import covariates, flights
+from tests.numbers import predictions, reference_of_numbers, regression, stated
 from tests.streams import answers, reference_of, task
 
 
@@ -133,6 +134,30 @@ def test_an_objective_that_the_reference_misses_is_told(bound: dict[str, float],
     warnings = surprise_warnings({"t": task}, {"t": {"m": reference(np.full((1000, 2), 0.5), labels)}})
     message = "tasks.t.objective.accuracy: the accuracy of m in the reference is 0.800, outside the bound"
     assert [each[: len(message)] for each in warnings] == [message] * is_warned
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (
+            {"mae": {"max": 0.5}},
+            "mae: the mae of gbm in the reference is {} minutes, outside",
+        ),
+        ({"wape": {"max": 0.001}}, "wape: the WAPE of gbm in the reference is 0."),
+        ({"coverage": {"min": 0.99}}, "coverage: the coverage of gbm in the reference is 0."),
+        ({"mae": {"max": 50}, "coverage": {"min": 0.2}, "bias": {"min": -1}, "r2": {"min": 0.2}}, None),
+    ],
+)
+def test_an_objective_of_an_error_that_the_reference_misses_is_told(
+    bounds: dict[str, dict[str, float]], words: str | None
+) -> None:
+    metrics = ["mae", "bias", "wape", "coverage", "r2"]
+    own = regression(error_metrics=metrics, quantiles=[0.1, 0.5, 0.9], unit="minutes", objective=bounds)
+    records = stated(predictions(1, 400))
+    mae = np.mean([abs(each["prediction"] - each["label"]) for each in records])
+    warnings = surprise_warnings({"t": own}, {"t": reference_of_numbers(own, records)})
+    expected = [] if words is None else [f"tasks.t.objective.{words.format(f'{mae:.3g}')}"]
+    assert [warning[: len(start)] for warning, start in zip(warnings, expected, strict=True)] == expected
 
 
 def test_groups_of_which_a_window_takes_weeks_are_told() -> None:
