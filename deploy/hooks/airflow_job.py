@@ -9,6 +9,7 @@ The job ends when the run has ended; retrain.py ends it after `--job-seconds`, a
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import sys
@@ -22,10 +23,11 @@ CAUSE = ("TASK", "MODEL", "METRIC", "REASON")
 RUNS = "/api/v2/dags/retrain/dagRuns"
 POLL_SECONDS = 5.0
 TRIES = 60  # of a look at a run, while Airflow does not answer
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # ValueError: what comes is not whole JSON
 
 
 def ask(path: str, body: dict[str, Any] | None = None, token: str = "") -> dict[str, Any]:
-    """Return Airflow's answer to a GET, or to a POST of a body."""
+    """Return Airflow's answer to a GET, or to a POST of a body; end the job if Airflow refuses it."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(os.environ["AIRFLOW_URL"].rstrip("/") + path, data, headers)
@@ -35,27 +37,42 @@ def ask(path: str, body: dict[str, Any] | None = None, token: str = "") -> dict[
             return content
     except urllib.error.HTTPError as error:
         with error:
-            words = error.read(1000).decode(errors="replace")
-        raise SystemExit(f"{path}: Airflow answered {error.code}: {words}") from error
+            words = " ".join(error.read(1000).decode(errors="replace").split())
+        sentence = f"{path}: Airflow answered {error.code}: {words}"
+        raise (OSError(sentence) if error.code >= 500 else SystemExit(sentence)) from error
 
 
 def look(path: str, token: str) -> dict[str, Any]:
-    """Return Airflow's answer to a GET; try again while Airflow cannot be reached."""
+    """Return Airflow's answer to a GET; try again while Airflow cannot be reached or fails."""
     for _ in range(TRIES - 1):
         try:
             return ask(path, token=token)
-        except OSError as error:
+        except NO_ANSWER as error:
             print(f"{path}: {error!r}; trying again", file=sys.stderr, flush=True)
         time.sleep(POLL_SECONDS)
     return ask(path, token=token)
 
 
 def main() -> None:
-    """Start a run, wait until it has ended, and print the version."""
+    """Check the environment, run the DAG, and print the version."""
     token = os.environ.get("AIRFLOW_TOKEN", "")
     needed = ("AIRFLOW_URL", *(() if token else ("AIRFLOW_USERNAME", "AIRFLOW_PASSWORD")), *CAUSE)
     if missing := [name for name in needed if name not in os.environ]:
         raise SystemExit(f"missing in the environment: {', '.join(missing)}; set each of them")
+    url = os.environ["AIRFLOW_URL"]
+    if not url.startswith(("http://", "https://")):
+        raise SystemExit(f"AIRFLOW_URL: {url!r}; expected its address, such as http://127.0.0.1:8080")
+    try:
+        print(run_dag(token))
+    except (*NO_ANSWER, KeyError, TypeError) as error:
+        remedy = "start Airflow, or correct the address"
+        raise SystemExit(
+            f"AIRFLOW_URL: {url} does not answer as Airflow 3 does: {error!r}; {remedy}"
+        ) from error
+
+
+def run_dag(token: str) -> str:
+    """Start a run, wait until it has ended, and return the version."""
     if not token:
         user = {"username": os.environ["AIRFLOW_USERNAME"], "password": os.environ["AIRFLOW_PASSWORD"]}
         token = ask("/auth/token", user)["access_token"]
@@ -67,7 +84,7 @@ def main() -> None:
         run = look(address, token)
     if run["state"] == "failed":
         raise SystemExit(f"{run['dag_run_id']}: the run failed; its log is on Airflow's page")
-    print(look(f"{address}/taskInstances/train/xcomEntries/return_value", token)["value"])
+    return str(look(f"{address}/taskInstances/train/xcomEntries/return_value", token)["value"])
 
 
 if __name__ == "__main__":

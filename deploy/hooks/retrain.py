@@ -23,6 +23,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import math
 import os
 import queue
 import shutil
@@ -106,7 +107,7 @@ class LastJobs:
 
     Raises
     ------
-    OSError, ValueError
+    OSError, ValueError, TypeError, OverflowError
         The file is not one of these, or cannot be read or written.
     """
 
@@ -116,6 +117,8 @@ class LastJobs:
         if path.exists():
             for task, model, ended in json.loads(path.read_text(encoding="utf-8")):
                 self._ended[task, model] = float(ended)
+                if not math.isfinite(float(ended)):
+                    raise ValueError(f"{task}/{model}: {ended!r}; expected a finite time in seconds")
         self._write()
 
     def hours_since(self, model: tuple[str, str]) -> float:
@@ -339,6 +342,13 @@ def positive(text: str) -> float:
     return float(text)
 
 
+def not_negative(text: str) -> float:
+    """Return a number that is finite and not below 0."""
+    if not 0 <= float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a finite number, 0 or above")
+    return float(text)
+
+
 def parser_of_options() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
@@ -347,7 +357,9 @@ def parser_of_options() -> argparse.ArgumentParser:
         epilog="A restart forgets the jobs that wait.",
     )
     parser.add_argument("--listen", type=listen_address, default="127.0.0.1:9096", metavar="HOST:PORT")
-    parser.add_argument("--pause", type=float, default=24.0, metavar="HOURS", help="between jobs of a model")
+    parser.add_argument(
+        "--pause", type=not_negative, default=24.0, metavar="HOURS", help="between jobs of a model"
+    )
     seconds: dict[str, Any] = {"type": positive, "metavar": "SECONDS"}
     parser.add_argument("--job-seconds", default=6 * HOUR, help="the longest time of a job", **seconds)
     parser.add_argument(
@@ -376,7 +388,7 @@ def main() -> None:
             parser.error(f"there is no command {command!r}; install it, or add its folder to PATH")
     try:
         last = LastJobs(options.state)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         parser.error(f"--state: {options.state} cannot be used: {error}; correct it, or give another file")
     host, port = options.listen
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -96,6 +96,20 @@ def post(address: str, body: object) -> int:
             return error.code
 
 
+def routes_to(address: str, webhook: Webhook) -> str:
+    """Return the shipped example of Alertmanager with the receivers of docs/alerts.md and a webhook's."""
+    routes = yaml.safe_load(example(webhook.url))
+    (text,) = (b.text for b in blocks(ROOT / "docs" / "alerts.md") if b.text.startswith("receivers:"))
+    shown = yaml.safe_load(text.replace("http://127.0.0.1:9096", address))["receivers"]
+    names = {each["name"] for each in shown}
+    routes["receivers"] = [*(each for each in routes["receivers"] if each["name"] not in names), *shown]
+    for receiver in routes["receivers"]:
+        receiver.setdefault("webhook_configs", []).append(
+            {"url": f"{webhook.url}/seen", "send_resolved": True}
+        )
+    return yaml.safe_dump(routes)
+
+
 def is_running(process: int) -> bool:
     """Return whether a process runs; one that has ended, but has not been waited for, does not."""
     try:
@@ -126,15 +140,7 @@ def test_an_alert_retrains_the_model_and_the_reason_is_in_its_timeline(
         address,
         log,
     ):
-        routes = yaml.safe_load(example(webhook.url))
-        (text,) = (b.text for b in blocks(ROOT / "docs" / "alerts.md") if b.text.startswith("receivers:"))
-        shown = yaml.safe_load(text.replace("http://127.0.0.1:9096", address))["receivers"]
-        routes["receivers"] = [*(each for each in routes["receivers"] if each["name"] != "tickets"), *shown]
-        for receiver in routes["receivers"]:
-            receiver.setdefault("webhook_configs", []).append(
-                {"url": f"{webhook.url}/seen", "send_resolved": True}
-            )
-        server = alertmanager(yaml.safe_dump(routes))
+        server = alertmanager(routes_to(address, webhook))
         settings = configuration(
             sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
             store={"path": "state"},
@@ -179,6 +185,27 @@ def test_an_alert_retrains_the_model_and_the_reason_is_in_its_timeline(
     ]
     assert label in notification(group="region=eu")["alerts"][0]["labels"]
     assert notice["alerts"][0]["labels"].get(label, "") == json.loads(empty)
+
+
+def test_a_breach_retrains_as_a_warning_does_but_a_shared_change_does_not(
+    tmp_path: Path, alertmanager: Callable[[str], AlertmanagerServer], webhook: Webhook
+) -> None:
+    alerts = [
+        notification(model=model, alertname=f"Blindsight{name}", severity=severity)["alerts"][0]
+        for model, name, severity in (
+            ("shared", "SharedChange", "mutes-critical"),
+            ("shared", "ObjectiveBreached", "critical"),
+            ("breached", "ObjectiveBreached", "critical"),
+            ("moved", "OutOfControl", "warning"),
+        )
+    ]
+    sent = [{key: alert[key] for key in ("labels", "annotations")} for alert in alerts]
+    with hook(tmp_path, "false") as (address, log):
+        server = alertmanager(routes_to(address, webhook))
+        assert post(f"{server.url}/api/v2/alerts", sent) == 200
+        wait_until(lambda: "t/breached: failed" in log() and "t/moved: failed" in log(), "both jobs run")
+        wait_until(lambda: webhook.matching("/seen", "firing", model="shared"), "the shared change is seen")
+    assert "t/shared" not in log()
 
 
 @pytest.mark.slow
@@ -358,6 +385,9 @@ def test_the_start_names_an_address_and_a_command_that_cannot_work(tmp_path: Pat
         assert wanted in run("--listen", wrong, "config.yaml", page, "true")
     assert "page: 'p'; expected its address, such as http://127.0.0.1:9109" in run("config.yaml", "p", "true")
     assert "'0'; expected a number above 0" in run("--wait-seconds", "0", "config.yaml", page, "true")
+    for wrong in ("nan", "-1", "inf"):
+        wanted = f"--pause: '{wrong}'; expected a finite number, 0 or above"
+        assert wanted in run(f"--pause={wrong}", "config.yaml", page, "true")
     job = tmp_path / "job"
     job.write_text("")
     job.chmod(0o755)
@@ -366,6 +396,13 @@ def test_the_start_names_an_address_and_a_command_that_cannot_work(tmp_path: Pat
     (tmp_path / "blindsight").symlink_to(job)
     wanted = f"--state: {state} cannot be used: "
     assert wanted in run("--state", str(state), "config.yaml", page, "job")
+    for ended in ("NaN", "Infinity", '"nan"', "1e999"):
+        state.write_text(f'[["t", "erm", {ended}]]')
+        shown = repr(json.loads(ended))
+        wanted = f"{state} cannot be used: t/erm: {shown}; expected a finite time in seconds; correct it, or"
+        assert wanted in run("--state", str(state), "config.yaml", page, "job")
+    state.write_text(f'[["t", "erm", 1{"0" * 400}]]')
+    assert f"--state: {state} cannot be used: " in run("--state", str(state), "config.yaml", page, "job")
     (tmp_path / "blindsight").unlink()
     assert "there is no command 'nonesuch'; install it" in run("config.yaml", page, "nonesuch")
     assert "there is no command 'blindsight'; install it, or add its folder to PATH" in run(
@@ -387,6 +424,12 @@ def test_it_listens_on_an_address_of_ipv6(tmp_path: Path) -> None:
 class Airflow(BaseHTTPRequestHandler):
     """Answers as Airflow 3.3.2 does, for a DAG whose run ends after two looks."""
 
+    FAULTS: ClassVar[dict[str, bytes]] = {  # of a look
+        "fails": b"HTTP/1.0 503 x\r\n\r\n<p>Service\nUnavailable",
+        "of another form": b"no HTTP\r\n\r\n",
+        "cut off by length": b'HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{"state": ',
+        "cut off": b'HTTP/1.0 200 OK\r\n\r\n{"dag_run_id": "m", "sta',
+    }
     runs: ClassVar[dict[str, list[str]]]
     posted: ClassVar[list[dict[str, Any]]]
 
@@ -404,7 +447,14 @@ class Airflow(BaseHTTPRequestHandler):
         else:
             self.say(200, self.run_of("manual__2026-11-29T01:23:22+00:00"))
 
+    def next_state(self) -> str:
+        states = self.runs["states"]
+        return states.pop(0) if len(states) > 1 else states[0]
+
     def do_GET(self) -> None:
+        if self.runs["states"][0] in self.FAULTS:
+            self.wfile.write(self.FAULTS[self.next_state()])
+            return
         path = self.path.removeprefix(
             "/api/v2/dags/retrain/dagRuns/manual__2026-11-29T01%3A23%3A22%2B00%3A00"
         )
@@ -416,8 +466,7 @@ class Airflow(BaseHTTPRequestHandler):
             self.say(200, self.run_of("manual__2026-11-29T01:23:22+00:00"))
 
     def run_of(self, name: str) -> dict[str, Any]:
-        states = self.runs["states"]
-        state = states.pop(0) if len(states) > 1 else states[0]
+        state = self.next_state()
         return {"dag_run_id": name, "dag_id": "retrain", "logical_date": None, "state": state}
 
     def say(self, status: int, body: object) -> None:
@@ -482,6 +531,32 @@ def test_a_job_of_airflow_that_fails_says_why() -> None:
         timeout=PATIENCE_SECONDS,
     )
     assert done.stderr == "missing in the environment: AIRFLOW_URL, REASON; set each of them\n"
+
+
+@pytest.mark.slow
+def test_an_airflow_that_fails_for_a_while_does_not_fail_the_job() -> None:
+    done, _ = run_airflow_job("running", *Airflow.FAULTS, "running", "success")
+    assert (done.returncode, done.stdout) == (0, "7\n")
+    assert done.stderr.count("; trying again\n") == len(done.stderr.splitlines()) == len(Airflow.FAULTS)
+    assert "Airflow answered 503: <p>Service Unavailable" in done.stderr
+    done, _ = run_airflow_job("running", "fails")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 60)
+    assert done.stderr.endswith("; start Airflow, or correct the address\n")
+
+
+@pytest.mark.slow
+def test_an_address_without_an_airflow_is_named_in_one_line() -> None:
+    port = free_ports(1)[0]
+    for address, says in (
+        ("127.0.0.1:8080", "'127.0.0.1:8080'; expected its address, such as http://127.0.0.1:8080"),
+        (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port} does not answer as Airflow 3 does: URLError("),
+        ("http://127.0.0.1:x", "http://127.0.0.1:x does not answer as Airflow 3 does: InvalidURL("),
+    ):
+        done, posted = run_airflow_job("success", AIRFLOW_URL=address)
+        assert (done.returncode, done.stdout, posted) == (1, "", [])
+        assert done.stderr.startswith(f"AIRFLOW_URL: {says}")
+        assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("; start Airflow, or correct the address\n")
 
 
 @pytest.mark.slow
