@@ -66,6 +66,11 @@ class Reference:
     numbers: Floats = field(default_factory=lambda: no_features(0))
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def timed(self) -> bool:
+        """False if no row has a time, which `read_reference` reads as 0."""
+        return bool(self.time.any())
+
     def scored(self, batch: Batch) -> Batch:
         """Return answers with the scores on which calibrations are fitted.
 

@@ -105,6 +105,7 @@ class SeasonLogic:
         self._season = state.season
         self._labelled = {point.hour: point for point in state.labelled}
         self._newest = deque(state.newest, POOLED)
+        self._logged = ""
 
     def start(self, points: Sequence[HourPoint]) -> Baseline | None:
         """Fit the season on the cells of a reference, and return the baseline of the chart.
@@ -226,7 +227,7 @@ class SeasonLogic:
             return
         self._points[hour] = HourPoint.from_window(hour, value, size, row_sd)
         if len(self._points) == 1:
-            log.info("%s: %s.", self._settings.name, self.view())
+            self._log_view()
         # Later cells stay, because they may outvote the median; at most half of all cells are later.
         oldest = median_low(self._points) - _MOST_AWAY
         self._points = {each: cell for each, cell in self._points.items() if each >= oldest}
@@ -239,7 +240,7 @@ class SeasonLogic:
             hours = {point.hour for point in points}
             self._labelled = {hour: each for hour, each in self._labelled.items() if hour in hours}
             self._season, self._points = fit.season, {}
-        log.info("%s: %s.", self._settings.name, self.view())
+        self._log_view()
         if fit is not None and fit.left_out:
             log.warning(
                 "%s: %d hours are far from the other weeks, and do not count.",
@@ -247,6 +248,12 @@ class SeasonLogic:
                 fit.left_out,
             )
         return None if fit is None else fit.baseline
+
+    def _log_view(self) -> None:
+        """Log whether there is a season, and otherwise why not, unless the last line said the same."""
+        if (words := str(self.view())) != self._logged:
+            self._logged = words
+            log.info("%s: %s.", self._settings.name, words)
 
     def view(self, held: bool = False) -> SeasonView:
         """Return what exporters show: whether there is a season, and otherwise when it begins.
@@ -266,14 +273,14 @@ class SeasonLogic:
             return "the four weeks begin with the next window in control"
         hours = [point.hour for point in points]
         days, needed = count_days(hours)
+        if days >= needed and repeated_cells(points) < FEWEST_REPEATED:
+            return f"they need {FEWEST_REPEATED} hours with windows in the same hour of an earlier week"
         first, last = min(hours) // _DAY, next(reversed(self._points)) // _DAY
         before, enough = count_days(hour for hour in hours if hour // _DAY != last)
         if not before or before < enough:
             begin = max(first + WEEKS * 7, last + 1 + max(needed - days, 0))
             what = "four weeks of windows of one version in control"
             return f"they need {what}, and begin on {date_of(begin * _DAY)}"
-        if repeated_cells(points) < FEWEST_REPEATED:
-            return f"they need {FEWEST_REPEATED} hours with windows in the same hour of an earlier week"
         if held:
             return "they begin when the alarm that labels hold has ended"
         return "they begin with the next day"

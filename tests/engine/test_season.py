@@ -79,6 +79,19 @@ def test_the_season_begins_after_four_weeks_and_then_mondays_raise_no_alarm(
     assert tuesday.charts[0].verdict.center == pytest.approx(0.85, abs=0.02)
 
 
+def test_a_stream_with_too_few_windows_logs_the_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "blindsight")
+    sparse = [each for i, each in enumerate(weeks(10, monday=0)) if i // ROWS % 24 == 5]
+    rig = seasonal()
+    for at in range(0, len(sparse), 50):
+        rig.feed(sparse[at : at + 50])
+    few = "no limits by hour of the week yet: they need 100 hours with windows in the same hour of an earlier"
+    lines = [message for message in caplog.messages if "hour of the week" in message]
+    assert lines[0].startswith("t, erm, accuracy: no limits by hour of the week yet: they need four weeks ")
+    assert lines[1:] == [f"t, erm, accuracy: {few} week."]
+    assert words(rig) == [f"{few} week"]
+
+
 def test_restarts_change_no_byte_where_labels_decide() -> None:
     records = labelled(0, 29, 0.85, monday=-0.1, seed=6)
     whole = lines(rig_with_labels().feed(records))

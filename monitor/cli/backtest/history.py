@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -288,13 +289,15 @@ class HistoryReplay:
     def time_to_alarm(self, task: str) -> float:
         """Return the time from an answer to the alarm that its label can raise, in seconds.
 
-        This is the time within which 90 % of the labels come, and the mean length of a window, because an
-        alarm begins with a window. The result is 0 if labels come along with their answers.
+        This is the time within which 90 % of the labels come, and the mean time between the windows of the
+        median model, at most `window.max_age_seconds`, because an alarm begins with a window. The result is
+        0 if labels come along with their answers.
         """
         delay = self.delays[task].longest() if task in self.delays else 0.0
         logs = [log for model, log in self.runs[True].signals.items() if model.task == task and log.timed]
-        window = max(((log.last_time - log.first_time) / (log.windows - 1) for log in logs), default=0.0)
-        return delay + window if delay else 0.0
+        lengths = [(log.last_time - log.first_time) / (log.windows - 1) for log in logs]
+        most = self._config.scored_tasks[task].window.max_age_seconds
+        return delay + min(median(lengths or [0.0]), most) if delay else 0.0
 
     def missing_starts(self) -> list[WantedStart]:
         """Return the requested starting points that the files do not reach."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from monitor.base.errors import ConfigError
@@ -90,7 +91,8 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     history = HistoryReplay(config, settings, options.files, [], config.scored_tasks, Path())
     history.run()
     _refuse_outside(options, history, start, end)
-    tried = settings_of(config, history.labels > 0, not _too_short_for_a_season(trial, history, start))
+    short = _too_short_for_a_season(config, trial, history, start)
+    tried = settings_of(config, history.labels > 0, not short)
     announce(_cost(len(tried), processes, time.monotonic() - began))
     delays = {name: history.time_to_alarm(name) for name in config.scored_tasks}
     common = start, end, options.seed, delays
@@ -98,7 +100,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     today = replay_setting(jobs[0])
     _refuse_empty(config, options, today.log)
     results = [today, *run_jobs(replay_setting, jobs[1:], processes)]
-    outcome = _outcome(config, history, results)
+    outcome = _outcome(config, history, results, not short)
     document = BacktestDocument(
         starts=[],
         history=history_outcomes(history, trial.report.rates),
@@ -107,7 +109,7 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
         incident=outcome,
         picture=None,
         page=None,
-        notes=[*_notes(outcome, history, today.log), *_too_short_for_a_season(trial, history, start)],
+        notes=[*_notes(outcome, history, today.log), *short],
     )
     return Backtest(document, history.runs[history.labels > 0])
 
@@ -162,21 +164,22 @@ def _refuse_empty(config: Config, options: BacktestOptions, log: IncidentLog) ->
     raise ConfigError(f"{period}, no window closed that a chart judges; give a longer period, or other files")
 
 
-def _too_short_for_a_season(trial: ReferenceTrial, history: HistoryReplay, start: float) -> list[str]:
+def _too_short_for_a_season(
+    config: Config, trial: ReferenceTrial, history: HistoryReplay, start: float
+) -> list[str]:
     """Return the reason why no season can begin before the incident; empty if one may begin."""
     before = (start - history.times[0]) / _DAY
-    spans = [
-        (float(rows.time[-1]) - float(rows.time[0])) / _DAY if len(rows.time) else 0.0
-        for models in trial.references.values()
-        for rows in models.values()
-    ]
-    if max(before, min(spans, default=0.0)) >= 7 * WEEKS:
+    references = [rows for models in trial.references.values() for rows in models.values()]
+    spans = [float(rows.time[-1] - rows.time[0]) / _DAY for rows in references if rows.timed]
+    if max([before, *spans]) >= 7 * WEEKS:
         return []
-    also = f", the shortest reference has {min(spans):.1f} days" if spans else ""
-    return [
-        "chart.season is not tried: it needs four weeks before the incident, and the files begin "
-        f"{before:.1f} days before it{also}."
-    ]
+    what = "chart.season is not tried: it needs four weeks before the incident"
+    if any(task.chart.season for task in config.scored_tasks.values()):
+        what = "No limits by hour of the week had begun before the incident: they need four weeks"
+    also = f", and the longest reference has {max(spans):.1f} days" if spans else ""
+    if len(spans) < len(references):
+        also += "; rows of a reference have no time: add `time` to them"
+    return [f"{what}, and the files begin {before:.1f} days before it{also}."]
 
 
 def _cost(settings: int, processes: int, seconds: float) -> str:
@@ -191,7 +194,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _outcome(config: Config, history: HistoryReplay, results: Sequence[TriedSetting]) -> IncidentOutcome:
+def _outcome(
+    config: Config, history: HistoryReplay, results: Sequence[TriedSetting], seasonal: bool
+) -> IncidentOutcome:
+    """Return the outcome; `seasonal` says whether a season can begin before the incident."""
     log, tasks = results[0].log, config.scored_tasks
     first, last = history.times
     labels_a_day = history.labels / max((last - first) / _DAY, 1e-9)
@@ -201,6 +207,7 @@ def _outcome(config: Config, history: HistoryReplay, results: Sequence[TriedSett
         of_task: dict[tuple[object, ...], tuple[SettingOutcome, TriedSetting]] = {}
         for each in results:
             row = _setting_outcome(name, task, each, labels_a_day)
+            row = msgspec.structs.replace(row, season=row.season and seasonal)
             of_task.setdefault((row.window_size, row.chart, row.season, row.label_share), (row, each))
         rows += (row for row, _ in of_task.values())
         recommendations.append(_recommendation(name, task, list(of_task.values())))

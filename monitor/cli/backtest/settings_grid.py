@@ -335,9 +335,13 @@ class TriedSetting:
 
 def replay_setting(job: GridJob) -> TriedSetting:
     """Replay the files with a setting."""
-    log = IncidentLog(job.start, job.end, job.delays if job.setting.share else {})
     with _quiet():  # a setting that lacks a baseline shows in its row
-        trial, refused = _try_setting(job)
+        return _replay(job)
+
+
+def _replay(job: GridJob) -> TriedSetting:
+    log = IncidentLog(job.start, job.end, job.delays if job.setting.share else {})
+    trial, refused = _try_setting(job)
     if trial is None:
         return TriedSetting(job.setting, log, {}, refused)
     engine = trial.engine_settings(event_time=True).build()

@@ -66,7 +66,9 @@ def _delays(name: str, task: Task, model: str, reference: Reference, today: date
     days, needed = count_days(point.hour for point in points)
     repeated = repeated_cells(points)
     where = f"tasks.{name}.chart.season, model {model}"
-    if days < needed:
+    if not reference.timed:
+        yield f"{where}: the rows of the reference have no time, so {_begin(today)}. Add `time` to them"
+    elif days < needed:
         yield f"{where}: the reference has windows on {days} of {needed} days, so {_begin(today)}"
     elif repeated < FEWEST_REPEATED:
         yield (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from monitor.cli.backtest.backtest import BacktestOptions
 from monitor.cli.backtest.history import HistoryReplay, LabelDelays
 from monitor.cli.backtest.incident import backtest_incident, recommended
 from monitor.cli.backtest.incident_text import sighting_words
-from monitor.cli.backtest.injecting import with_share_of_labels
+from monitor.cli.backtest.injecting import Model, with_share_of_labels
 from monitor.cli.backtest.results import BacktestDocument, IncidentOutcome, SettingOutcome
 from monitor.cli.backtest.settings_grid import (
     GridJob,
@@ -26,6 +27,7 @@ from monitor.cli.backtest.settings_grid import (
     replay_setting,
     settings_of,
 )
+from monitor.cli.backtest.signals import SignalLog
 from monitor.cli.documents import DOCUMENTS
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from, load_config
@@ -144,6 +146,33 @@ def test_a_season_of_today_is_tried_without_and_a_short_history_names_the_reason
     today, without = seasonal(tmp_path, 40, season=True).settings[:2]
     assert (today.season, today.today, without.season, without.changes) == (True, True, False, 1)
     assert not any(each.season for each in seasonal(tmp_path, 26, season=False).settings)
+
+
+@pytest.mark.parametrize("season", [True, False])
+def test_short_files_and_a_reference_without_times_begin_no_season(
+    folder: Path, season: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "blindsight")
+    rows = answers(np.random.default_rng(4), 2000, labelled=True)
+    bare = [{key: value for key, value in each.items() if key != "time"} for each in rows]
+    (folder / "no_time.ndjson").write_bytes(ndjson(bare))
+    chart = {"arl0": 370} | ({"season": "hour_of_week"} if season else {})
+    reference = {"path": str(folder / "no_time.ndjson")}
+    write_configuration(folder, configuration(task={"reference": reference, "chart": chart}), "hours.yaml")
+    document = document_of(options(folder, "bare.ndjson", config="hours.yaml"))
+    incident = document.incident
+    assert incident is not None
+    assert not any(each.season for each in incident.settings)
+    assert not any("by hour" in each.reason for each in incident.recommendations)
+    begins = "chart.season is not tried: it needs four weeks before the incident"
+    if season:
+        begins = "No limits by hour of the week had begun before the incident: they need four weeks"
+    assert document.notes[-1] == (
+        f"{begins}, and the files begin 0.0 days before it; rows of a reference have no time: add `time` to "
+        "them."
+    )
+    lines = [message for message in caplog.messages if "by hour of the week" in message]
+    assert len(lines) == 2 * season, "the replays with settings log nothing"
 
 
 def row(**changes: Any) -> SettingOutcome:
@@ -344,6 +373,18 @@ def test_the_delay_of_labels_is_that_within_which_most_labels_of_answers_come() 
     for each in (*chunk.batches, *chunk.labels):
         delays.add(each)
     assert delays.longest() == pytest.approx(90)
+    window = {"size": 100, "max_age_seconds": 500}
+    config = config_from({"tasks": {"t": {"classes": ["a", "b"], "window": window}}})
+    settings = ReferenceTrial(config).engine_settings(event_time=True)
+    history = HistoryReplay(config, settings, [], [], ["t"], Path())
+    history.delays["t"] = delays
+    assert history.time_to_alarm("t") == pytest.approx(90)
+    signals = history.runs[True].signals
+    for i, (windows, last) in enumerate([(11, 1000.0), (11, 2000.0), (2, 9e6)]):
+        signals[Model("t", f"m{i}")] = SignalLog(windows, first_time=0.0, last_time=last)
+    assert history.time_to_alarm("t") == pytest.approx(90 + 200), "a sparse model does not count"
+    del signals[Model("t", "m0")]
+    assert history.time_to_alarm("t") == pytest.approx(90 + 500), "no window lasts longer"
 
 
 @pytest.mark.slow

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from monitor.cli.check.season import season_sentences
+from monitor.cli.trial import read_references
+from monitor.config.file import config_from
+from tests.daemon import ndjson
 from tests.engine.test_season import ROWS, SEASON, weeks
-from tests.streams import reference_of, task
+from tests.streams import CLASSES, reference_of, task
 
 TODAY = date(2026, 11, 28)
 BEGIN = (
@@ -34,6 +38,17 @@ def test_the_date_when_they_begin() -> None:
         f"tasks.t.chart.season, model erm: the reference has windows on 7 of 28 days, so {BEGIN}"
     ]
     assert sentences({}) == sentences({}, 1) == []
+
+
+def test_a_reference_without_times_is_reported(tmp_path: Path) -> None:
+    rows = [{key: each[key] for key in each if key != "time"} for each in weeks(1, label="bad", task="t")]
+    (tmp_path / "r.ndjson").write_bytes(ndjson(rows))
+    section = {**SEASON, "reference": {"path": str(tmp_path / "r.ndjson")}, "calibration": {"method": "none"}}
+    config = config_from({"tasks": {"t": {"classes": list(CLASSES), **section}}})
+    assert list(season_sentences(config.scored_tasks, read_references(config), TODAY)) == [
+        f"tasks.t.chart.season, model erm: the rows of the reference have no time, so {BEGIN}. Add `time` to "
+        "them"
+    ]
 
 
 @pytest.mark.slow
