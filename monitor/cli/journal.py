@@ -82,8 +82,8 @@ class Journal:
                     self._standing[*series, objective.metric] = objective.state
             if one.contradicted:
                 self._untrusted.add((*series, one.share))
-            if one.lost_trust_in_errors is not None:
-                self._untrusted.add((*series, ERRORS_TESTED))
+            if (in_errors := one.lost_trust_in_errors) is not None:
+                self._untrusted.update((*series, each.metric) for each in in_errors.lost)
             self._broken[series] = {(each.feature, each.fault) for each in one.broken_features}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
@@ -146,9 +146,11 @@ class Journal:
         )
 
     def _trust(self, report: WindowReport) -> None:
+        in_errors = report.trust_in_errors
+        lost_by = {each.metric: each for each in in_errors.lost} if in_errors is not None else {}
         for metric, lost, words in (
             (report.share, report.trust, partial(sentence, share=report.share)),
-            (ERRORS_TESTED, report.trust_in_errors, partial(error_sentence, report)),
+            *((metric, lost_by.get(metric), partial(error_sentence, report)) for metric in ERRORS_TESTED),
         ):
             place = (report.task, report.model, report.group, metric)
             if (lost is None) == (place not in self._untrusted):

@@ -11,7 +11,7 @@ from monitor.base.names import DOUBLY_ROBUST
 from monitor.base.records import Floats
 from monitor.base.results import Reason, Unknown
 from monitor.config.task import Task
-from monitor.engine.labels.error_trust import ExpectedError
+from monitor.engine.labels.error_trust import ExpectedError, choose_tests
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
 from monitor.stats.regression.losses import MOST_UNUSABLE, LossReference, MeanLoss
@@ -45,7 +45,9 @@ class ErrorEstimator:
         return isinstance(self._known(), LossReference)
 
     def means(self, features: Floats) -> Mapping[str, MeanLoss | Unknown]:
-        """Return the mean loss behind each metric of a window, and `CAPPED`; empty without such metrics.
+        """Return the mean loss behind each metric of a window, and those of `CAPPED` that labels test.
+
+        The result is empty without such metrics.
 
         Parameters
         ----------
@@ -55,17 +57,17 @@ class ErrorEstimator:
         units = self._task.error_units
         if not units:
             return {}
-        known = self._known()
+        known, capped = self._known(), [CAPPED[metric] for metric in choose_tests(units)]
         has_column = features.shape[1] == len(self._task.features) + 1
         # Older versions did not store predictions, which no row of this version lacks.
         if not has_column or np.isnan(features[:, -1]).sum() > MOST_UNUSABLE * len(features):
             known = Unknown(Reason.OLDER_WINDOW)
         if isinstance(known, Unknown):
-            return dict.fromkeys((*units, CAPPED), known)
+            return dict.fromkeys((*units, *capped), known)
         functions = {metric: FUNCTIONS[metric] for metric in units if metric in FUNCTIONS}
         means = known.estimate(features, functions)
         means.setdefault("coverage", Unknown(Reason.NO_INTERVALS))  # of a reference that states none
-        return {metric: means[metric] for metric in (*units, CAPPED)}
+        return {metric: means[metric] for metric in (*units, *capped)}
 
     def estimates(self, means: Mapping[str, MeanLoss | Unknown]) -> tuple[MetricEstimate, ...]:
         """Return the estimates of a window from the result of `means`."""
@@ -77,15 +79,23 @@ class ErrorEstimator:
             for metric, unit in self._task.error_units.items()
         )
 
-    def expected(self, means: Mapping[str, MeanLoss | Unknown]) -> ExpectedError | None:
-        """Return what the test of trust expects of a window's labels, from the result of `means`."""
-        capped = means.get(CAPPED)
-        if not isinstance(capped, MeanLoss) or self._reference is None:
-            return None
+    def expected(self, means: Mapping[str, MeanLoss | Unknown]) -> dict[str, ExpectedError]:
+        """Return what the tests of trust expect of a window's labels, by metric, from the result of `means`.
+
+        A metric whose estimate is unknown is left out.
+        """
+        known = {metric: means.get(loss) for metric, loss in CAPPED.items()}
+        capped = {metric: mean for metric, mean in known.items() if isinstance(mean, MeanLoss)}
+        if not capped or self._reference is None:
+            return {}
         if self._cap is None:
             self._cap = self._reference.error_cap(self._group)
-        deviation = math.sqrt(max(capped.variance - capped.chance, 0.0))
-        return ExpectedError(capped.value, deviation, self._cap) if self._cap > 0.0 else None
+        if not self._cap > 0.0:
+            return {}
+        return {
+            metric: ExpectedError(mean.value, math.sqrt(max(mean.variance - mean.chance, 0.0)), self._cap)
+            for metric, mean in capped.items()
+        }
 
     def _known(self) -> LossReference | Unknown:
         if self._losses is None:

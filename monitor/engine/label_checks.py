@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,10 +16,16 @@ from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelle
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
-from monitor.engine.labels.error_trust import ErrorTest, ErrorTestState, ExpectedError, compare_errors
+from monitor.engine.labels.error_trust import (
+    ErrorTest,
+    ErrorTestState,
+    ExpectedError,
+    choose_tests,
+    compare_errors,
+)
 from monitor.engine.labels.trust import TrustState, TrustTest, add_together, epsilon_of
 from monitor.engine.reference import Reference
-from monitor.reports.trust import Trust
+from monitor.reports.trust import ERRORS_TESTED, Trust, join_tests
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.class_bias import ClassErrors, ClassErrorsState
 from monitor.stats.estimate.corrected import shifted
@@ -41,6 +47,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     curve: CurveState = CurveState()
     errors: ClassErrorsState = ClassErrorsState()
     number_errors: ErrorTestState | None = None
+    signed_errors: ErrorTestState | None = None
 
     def restarted(self, window: int) -> ChecksState:
         """Return the state with all checks restarted at this window, and with an empty correction."""
@@ -52,6 +59,7 @@ class ChecksState(msgspec.Struct, frozen=True):
             curve=self.curve.restarted(window),
             errors=ClassErrorsState(window),
             number_errors=self.number_errors and self.number_errors.restarted(window),
+            signed_errors=self.signed_errors and self.signed_errors.restarted(window),
         )
 
 
@@ -86,7 +94,9 @@ class LabelChecks:
     state : ChecksState, optional
         A snapshot of the checks or of the whole series.
     errors_kept : int
-        The number of newest windows whose estimated errors are tested; 0 if there are none.
+        The number of newest windows whose estimated errors are tested.
+    error_metrics : collection of str
+        The metrics of errors; by default none.
     """
 
     def __init__(
@@ -96,6 +106,7 @@ class LabelChecks:
         by_class: bool,
         state: ChecksState | None = None,
         errors_kept: int = 0,
+        error_metrics: Collection[str] = (),
     ) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level, state.audit)
@@ -109,8 +120,12 @@ class LabelChecks:
         self.errors = ClassErrors(state.errors)
         """The errors of the labelled rows by window and predicted class."""
         self._has_no_tolerance = state.trust.epsilon is msgspec.UNSET
-        self.number_errors = ErrorTest(errors_kept, level, state.number_errors) if errors_kept else None
-        """The test of the estimated errors of predicted numbers; None if there are no such estimates."""
+        stored = {"mae": state.number_errors, "bias": state.signed_errors}
+        self.error_tests = {
+            metric: ErrorTest(errors_kept, level, stored[metric], signed=metric == "bias")
+            for metric in choose_tests(error_metrics)
+        }
+        """The tests of the estimated errors of predicted numbers, by metric."""
 
     @property
     def trusted(self) -> bool:
@@ -120,7 +135,7 @@ class LabelChecks:
     @property
     def errors_trusted(self) -> bool:
         """False if labels contradict the estimated errors, otherwise True."""
-        return self.number_errors is None or self.number_errors.lost_trust() is None
+        return all(each.test.trusted for each in self.error_tests.values())
 
     @property
     def audit(self) -> IntervalAudit:
@@ -248,8 +263,8 @@ class LabelChecks:
         self.audit.restart(window)
         self.test.restart(window)
         self.prediction.restart(window)
-        if self.number_errors is not None:
-            self.number_errors.test.restart(window)
+        for each in self.error_tests.values():
+            each.test.restart(window)
         self.correction.restart()
         self.errors.restart(window)
         self.curve.restart(window)
@@ -289,13 +304,15 @@ class LabelChecks:
             return trust
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
-    def close_errors(self, window: int, expected: ExpectedError | None) -> Trust | None:
-        """Test the estimated errors of a window that closes: see `ErrorTest.close`."""
-        return None if self.number_errors is None else self.number_errors.close(window, expected)
+    def close_errors(self, window: int, expected: Mapping[str, ExpectedError]) -> Trust | None:
+        """Test the estimated errors of a window that closes, by metric: see `ErrorTest.close`."""
+        return join_tests(
+            [each.close(window, expected.get(metric)) for metric, each in self.error_tests.items()]
+        )
 
     def trust_in_errors(self) -> Trust | None:
-        """Return the result of the test of estimated errors; None before the first labelled row."""
-        return None if self.number_errors is None else self.number_errors.trust()
+        """Return the results of the tests of estimated errors; None before the first labelled row."""
+        return join_tests([each.trust() for each in self.error_tests.values()])
 
     def lost_trust(self) -> Trust | None:
         """Return the results of both tests if labels contradict the predictions, otherwise None."""
@@ -311,7 +328,10 @@ class LabelChecks:
             self.correction.snapshot(),
             self._curve.snapshot(),
             self.errors.snapshot(),
-            None if self.number_errors is None else self.number_errors.snapshot(),
+            *[
+                self.error_tests[metric].snapshot() if metric in self.error_tests else None
+                for metric in ERRORS_TESTED
+            ],
         )
 
     def _prediction_state(self) -> TrustState:
@@ -389,10 +409,11 @@ def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     _test_predictions(checks, of, window, matches.block[first], confidence, right)
-    tests = [each.number_errors for each in checks if each.number_errors is not None]
-    if tests and len(of):
-        sizes = np.abs(matches.error[newest_of(matches)[first]])
-        compare_errors(tests, of, window, sizes, matches.weight[first])
+    for metric in checks[0].error_tests if len(of) else ():
+        errors = matches.error[newest_of(matches)[first]]
+        compare_errors(
+            [each.error_tests[metric] for each in checks], of, window, errors, matches.weight[first]
+        )
     for piece in _pieces(of) if audited else ():
         checks[of[piece.start]].keep_for_later(window[piece], confidence[piece], right[piece])
     return cost

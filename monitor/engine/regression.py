@@ -280,7 +280,10 @@ class NumberReference(Reference):
         if (np.isfinite(columns).all(axis=1) & np.isfinite(inside)).sum() < FEWEST_ROWS:
             metrics = [metric for metric in metrics if metric != "coverage"]
         losses = losses_of(errors, metrics, truths, inside)
-        losses[CAPPED] = RowLosses(np.minimum(np.abs(errors), self.error_cap(group)), 1)
+        cap = self.error_cap(group)
+        losses[CAPPED["mae"]] = RowLosses(np.minimum(np.abs(errors), cap), 1)
+        if "bias" in losses:
+            losses[CAPPED["bias"]] = RowLosses(np.clip(errors, -cap, cap), 1, signed=True)
         kinds: tuple[FeatureKind, ...] = (*features.values(), "number")
         return self._once(
             f"losses {group} {' '.join(losses)}",

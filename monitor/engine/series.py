@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,9 +93,9 @@ class SeriesSettings:
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
     @property
-    def errors_kept(self) -> int:
-        """The number of newest windows whose estimated errors are kept for labels; 0 without such metrics."""
-        return self.windows_tallied if self.task.error_units else 0
+    def errors_kept(self) -> tuple[int, Collection[str]]:
+        """The number of newest windows whose estimated errors are kept for labels, and their metrics."""
+        return self.windows_tallied, self.task.error_units
 
     @property
     def silent_after_seconds(self) -> float:
@@ -207,7 +207,7 @@ class Series:
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
         by_class = any(metric in CLASSIFICATION_METRICS[1:] for metric in task.metrics)
-        self.checks = LabelChecks(task.level, correction, by_class, state, settings.errors_kept)
+        self.checks = LabelChecks(task.level, correction, by_class, state, *settings.errors_kept)
         former = state.former[0] if isinstance(state.former, tuple) else state.former
         self._former = None if former is None else calibration_from_snapshot(former)
         self.duplicates = state.duplicates

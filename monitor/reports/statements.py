@@ -22,7 +22,7 @@ from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
 from monitor.reports.shared import SharedView
-from monitor.reports.trust import ERRORS_TESTED, Bias, Trust
+from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     ChartView,
     MetricEstimate,
@@ -379,10 +379,14 @@ def in_unit(estimate: Estimate, unit: str) -> str:
 def error_sentence(one: SeriesView | WindowReport, trust: Trust) -> str:
     """Return a clause that says how far labels contradict the estimated errors, in the unit of the target."""
     verb = "contradicted" if trust.on_probation else "contradict"
-    what = f"labels {verb} the estimated {ERRORS_TESTED}: " + "a fresh test has begun, " * trust.on_probation
+    what = f"labels {verb} the estimated {trust.metric}: " + "a fresh test has begun, " * trust.on_probation
     if trust.bias is None or trust.predicted is None:
         return f"{what}no label yet"
-    predicted, labelled = three_digits(trust.predicted, trust.predicted + trust.bias.value)
+    numbers = trust.predicted, trust.predicted + trust.bias.value
+    predicted, labelled = (
+        "+" * (trust.metric == "bias" and number > 0) + text
+        for number, text in zip(numbers, three_digits(*numbers), strict=True)
+    )
     unit = next((f" {each.unit}" for each in one.values if each.unit not in ("", RATIO)), "")
     return f"{what}predicted {predicted}{unit}, {count(trust.bias.rows, 'labelled row')} {labelled}"
 

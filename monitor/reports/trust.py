@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from monitor.base.registry import SHARES, metric_words
 
-ERRORS_TESTED = "mae"
-"""The metric of errors that labels test; the others rest on the same estimates."""
+ERRORS_TESTED = ("mae", "bias")
+"""The metrics of errors that labels test; the others rest on the same estimates."""
 
 _DECIMALS = 6
 
@@ -61,8 +61,13 @@ class Trust:
         Bias of the confidences, if it is significantly larger than the calibration's error; otherwise None.
         The accuracy that is corrected by labels may still be right.
     predicted : float or None
-        For estimated errors: the predicted mean absolute error of the rows of `bias`, whose numbers then have
-        the unit of the target. None otherwise.
+        For estimated errors: the predicted `metric` of the rows of `bias`, whose numbers then have the unit
+        of the target. None otherwise.
+    metric : {"mae", "bias"}
+        For estimated errors: the metric that labels test.
+    other : Trust or None
+        For estimated errors: the result for the other metric, if both are tested. It is trusted, or both are
+        not.
     """
 
     trusted: bool
@@ -72,6 +77,18 @@ class Trust:
     on_probation: bool = False
     confidences: Bias | None = None
     predicted: float | None = None
+    metric: str = ERRORS_TESTED[0]
+    other: Trust | None = None
+
+    @property
+    def both(self) -> tuple[Trust, ...]:
+        """The result itself, and `other` if there is one."""
+        return (self,) if self.other is None else (self, self.other)
+
+    @property
+    def lost(self) -> tuple[Trust, ...]:
+        """The results of `both` that are not trusted."""
+        return tuple([each for each in self.both if not each.trusted])
 
 
 def _rounded(x: float) -> float:
@@ -126,7 +143,23 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
             value, lower, upper, level = (math.nan if x is None else x for x in ends)
             bias = Bias(value, lower, upper, level, self.rows)
         evidence = math.inf if self.evidence is None else self.evidence
-        return Trust(False, evidence, self.labels, bias, self.on_probation, predicted=self.predicted)
+        metric = self.metric if self.metric in ERRORS_TESTED else ERRORS_TESTED[0]
+        return Trust(False, evidence, self.labels, bias, self.on_probation, None, self.predicted, metric)
+
+
+def join_tests(tests: Iterable[Trust | None]) -> Trust | None:
+    """Return the results of the tests of `ERRORS_TESTED` as one, led by the first that is not trusted.
+
+    Examples
+    --------
+    >>> both = join_tests([Trust(True, 0.8, 400), Trust(False, 23.5, 400, metric="bias")])
+    >>> both.trusted, both.metric, both.other.metric
+    (False, 'bias', 'mae')
+    """
+    known = sorted((each for each in tests if each is not None), key=lambda each: each.trusted)
+    if not known:
+        return None
+    return known[0] if len(known) == 1 else replace(known[0], other=known[1])
 
 
 def sentence(trust: Trust, share: str = SHARES[0]) -> str:

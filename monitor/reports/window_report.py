@@ -21,7 +21,7 @@ from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
 from monitor.reports.features import BrokenFeature
-from monitor.reports.trust import ERRORS_TESTED, Trust, TrustLine
+from monitor.reports.trust import ERRORS_TESTED, Trust, TrustLine, join_tests
 from monitor.reports.views import (
     AlarmByLabels,
     CalibrationView,
@@ -448,6 +448,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def from_report(cls, report: WindowReport) -> WindowLine:
         """Return the JSON line of a report, as a struct that can be encoded."""
+        lost = () if report.trust_in_errors is None else report.trust_in_errors.lost
         return cls(
             task=report.task,
             model=report.model,
@@ -471,7 +472,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 TrustLine.from_trust(metric, trust, rounding)
                 for metric, trust, rounding in (
                     (report.share, report.trust, rounded),
-                    (ERRORS_TESTED, report.trust_in_errors, significant),
+                    *((each.metric, each, significant) for each in lost),
                 )
                 if trust is not None
             ),
@@ -514,9 +515,9 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             objectives=tuple(objective.read() for objective in self.objectives),
             positions=self.positions,
             rebaselined=self.rebaselined,
-            trust=next((each.read() for each in self.untrusted if each.metric != ERRORS_TESTED), None),
-            trust_in_errors=next(
-                (each.read() for each in self.untrusted if each.metric == ERRORS_TESTED), None
+            trust=next((each.read() for each in self.untrusted if each.metric not in ERRORS_TESTED), None),
+            trust_in_errors=join_tests(
+                each.read() for each in self.untrusted if each.metric in ERRORS_TESTED
             ),
             attributions=self.attributions,
             broken_features=self.broken_features,

@@ -1,13 +1,14 @@
 """Trust in the estimated errors of regressors: how often it is lost without a cause, and how soon with one.
 
-    python -m tests.fidelity.error_trust [--lives 200]
+    python -m tests.fidelity.error_trust [size | bias] [--lives N]
 
 Rows of `tests.fidelity.regression`, with a reference of 1,000 or 5,000 rows, and 40 windows of 500 rows
 through the estimates and the test of an agent. Labels of a fifth of the rows come before their window closes,
 or two windows later. `weighted` labels are picked more often where larger errors are expected, and state
 their probability. `moved` has its first number moved by one standard deviation from window 10 on, without
 another change. `+30 %` and `+50 %` are errors that grow by so much at window 10 and stay so; `gone` ones
-until window 25.
+until window 25. `size` is the test of the sizes, and `bias` the one of the errors with their signs: its
+changes move all errors by so much of the mean absolute error.
 
 `lose` is the share of lives that lose trust: of those with a change, at or after window 10. `labels` are the
 labels from the change until the window in which trust is lost has closed, mean and 90 %. `back` is the share
@@ -17,7 +18,7 @@ windows from the end of a change until trust is back, mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ class Case(NamedTuple):
     moved: bool = False
     weighted: bool = False
     gone: bool = False
+    signed: bool = False
 
 
 CASES = (
@@ -65,12 +67,22 @@ CASES = (
     Case("+50 %, gone", 5000, 0.5, gone=True),
 )
 
+BIAS_CASES = (
+    Case("no change", 1000, signed=True),
+    Case("no change", 5000, signed=True),
+    Case("moved", 1000, moved=True, signed=True),
+    Case("moved", 5000, moved=True, signed=True),
+    Case("+50 %", 1000, 0.5, signed=True),
+    Case("+50 %", 5000, 0.5, signed=True),
+    Case("-50 %", 5000, -0.5, signed=True),
+)
+
 
 class Stream(NamedTuple):
     """The windows of a stream, with the estimate of each and the errors that the reference lets expect."""
 
     rows: list[Rows]
-    expected: list[ExpectedError | None]
+    expected: list[dict[str, ExpectedError]]
 
 
 def stream_of(seed: int, reference: int, moved: bool) -> Stream:
@@ -87,41 +99,54 @@ def stream_of(seed: int, reference: int, moved: bool) -> Stream:
     windows = [
         simulated_rows(rng, SIZE, 1.0 if moved and window >= CHANGE else 0.0) for window in range(WINDOWS)
     ]
-    expected = [estimator.measured(np.roll(each.columns, -1, axis=1))[1] for each in windows]
+    expected = [estimator.expected(estimator.means(np.roll(each.columns, -1, axis=1))) for each in windows]
     return Stream(windows, expected)
 
 
 def life(case: Case, stream: Stream, seed: int) -> tuple[NDArray[np.bool_], Ints]:
     """Return whether the errors are trusted as each window closes, and the labels since the change."""
     rng = np.random.default_rng([48, seed])
-    test, labels = ErrorTest(keep=100), np.zeros(WINDOWS, dtype=np.int64)
+    test, labels = ErrorTest(keep=100, signed=case.signed), np.zeros(WINDOWS, dtype=np.int64)
     chosen: list[tuple[Floats, Floats]] = []
     trusted = np.zeros(WINDOWS, dtype=np.bool_)
     for window, rows in enumerate(stream.rows):
         grown = CHANGE <= window < (GONE if case.gone else WINDOWS)
-        sizes = np.abs(rows.errors) * (1.0 + case.growth * grown)
+        growth = case.growth * grown
+        errors = (
+            rows.errors + growth * np.abs(rows.errors).mean() if case.signed else rows.errors * (1 + growth)
+        )
         chance = np.full(SIZE, 0.2)
         if case.weighted:
             chance = np.clip(0.2 * np.exp(0.5 * rows.columns[:, 1]), 0.05, 0.8)
         picked = rng.random(SIZE) < chance
-        chosen.append((sizes[picked], 1.0 / chance[picked] if case.weighted else np.ones(picked.sum())))
+        chosen.append((errors[picked], 1.0 / chance[picked] if case.weighted else np.ones(picked.sum())))
         if window >= case.late:
-            of, (size, weight) = window - case.late, chosen[window - case.late]
-            compare_errors([test], np.zeros(len(size), np.int64), np.full(len(size), of), size, weight)
-            labels[window] = len(size) * (of >= CHANGE)
-        test.close(window, stream.expected[window])
+            of, (shown, weight) = window - case.late, chosen[window - case.late]
+            compare_errors([test], np.zeros(len(shown), np.int64), np.full(len(shown), of), shown, weight)
+            labels[window] = len(shown) * (of >= CHANGE)
+        test.close(window, stream.expected[window].get("bias" if case.signed else "mae"))
         trusted[window] = test.test.trusted
     return trusted, labels.cumsum()
 
 
-def table(lives: int = 200) -> Iterator[str]:
-    """Yield the table."""
-    yield f"Trust in estimated errors, {lives} lives a row (python -m tests.fidelity.error_trust)"
+def size(lives: int = 200) -> Iterator[str]:
+    """Yield the table of the test of sizes."""
+    yield f"Trust in estimated errors, {lives} lives a row (python -m tests.fidelity.error_trust size)"
+    yield from _rows(CASES, lives)
+
+
+def bias(lives: int = 60) -> Iterator[str]:
+    """Yield the table of the test of the bias."""
+    yield f"Trust in the estimated bias, {lives} lives a row (python -m tests.fidelity.error_trust bias)"
+    yield from _rows(BIAS_CASES, lives)
+
+
+def _rows(cases: Sequence[Case], lives: int) -> Iterator[str]:
     yield f"{'':24}{'reference':>10}{'late':>6}{'lose':>9}{'labels':>9}{'90 %':>7}{'back':>9}{'again':>8}"
-    results: dict[Case, list[tuple[NDArray[np.bool_], Ints]]] = {case: [] for case in CASES}
+    results: dict[Case, list[tuple[NDArray[np.bool_], Ints]]] = {case: [] for case in cases}
     for seed in range(FIRST_REPORTED, FIRST_REPORTED + lives):
         streams: dict[tuple[int, bool], Stream] = {}
-        for case in CASES:
+        for case in cases:
             key = case.reference, case.moved
             if key not in streams:
                 streams[key] = stream_of(seed, *key)
@@ -148,4 +173,4 @@ def row_of(case: Case, lived: list[tuple[NDArray[np.bool_], Ints]]) -> str:
 
 
 if __name__ == "__main__":
-    run(table)
+    run({"size": size, "bias": bias})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fidelity.error_trust import CASES, life, stream_of, table
+from tests.fidelity.error_trust import BIAS_CASES, CASES, bias, life, size, stream_of
 from tests.harness import kept
 
 
@@ -17,7 +17,7 @@ def test_a_short_run_loses_trust_with_a_cause_alone() -> None:
 
 def test_streams_without_a_change_rarely_lose_trust_and_larger_errors_nearly_always() -> None:
     """A row has 200 lives; more than 17 lose trust with a probability of 1 % if each does with 5 %."""
-    lines = kept(table).splitlines()[2:]
+    lines = kept(size, "size").splitlines()[2:]
     assert len(lines) == len(CASES)
     for case, line in zip(CASES, lines, strict=True):
         assert line.startswith(case.name)
@@ -26,3 +26,13 @@ def test_streams_without_a_change_rarely_lose_trust_and_larger_errors_nearly_alw
             assert lose <= 8.5, line
         else:
             assert lose >= (75 if case.reference < 5000 else 95), line
+
+
+def test_a_bias_that_has_not_changed_rarely_loses_trust_and_a_moved_one_nearly_always() -> None:
+    """A row has 60 lives; more than 7 lose trust with a probability of 2 % if each does with 5 %."""
+    lines = kept(bias, "bias").splitlines()[2:]
+    assert len(lines) == len(BIAS_CASES)
+    for case, line in zip(BIAS_CASES, lines, strict=True):
+        assert line.startswith(case.name)
+        lose = float(line[40:47])
+        assert lose >= 95 if case.growth else lose <= 100 * 7 / 60, line

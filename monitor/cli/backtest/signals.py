@@ -11,7 +11,6 @@ from monitor.base.results import Estimate
 from monitor.cli.backtest.results import ACCURACY
 from monitor.export.page.windows import series_view
 from monitor.reports.statements import Statement, describe
-from monitor.reports.trust import ERRORS_TESTED
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -34,7 +33,7 @@ def _signals(report: WindowReport) -> Iterator[str]:
     if report.trust is not None:
         yield LABELS
     if report.trust_in_errors is not None:
-        yield f"labels contradict the estimated {ERRORS_TESTED}"
+        yield from (f"labels contradict the estimated {each.metric}" for each in report.trust_in_errors.lost)
 
 
 def statement_of(report: WindowReport) -> Statement:

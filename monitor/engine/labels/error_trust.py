@@ -1,8 +1,8 @@
-"""The test of trust of estimated errors: whether labels contradict the predicted size of the errors.
+"""The tests of trust of estimated errors: whether labels contradict their predicted size or their bias.
 
 When a window of predicted numbers closes, its features give an estimate of its errors without labels
-(`monitor.stats.regression.losses`). The test compares each labelled row with the estimate of the row's
-window. A label that came before its window closed waits until then.
+(`monitor.stats.regression.losses`). A test compares each labelled row with the estimate of the row's window.
+A label that came before its window closed waits until then.
 
 The size of an error is |e|, at most `cap`, the size that 99.5 % of the reference's errors do not exceed. Its
 share of the cap lies between 0 and 1, and so does the estimate of the mean share. The complements of both go
@@ -10,6 +10,13 @@ to a `TrustTest`, so that its larger stakes are on errors that are larger than e
 in the outcome. So the bets gain nothing on average, as with outcomes of 0 and 1, if the mean of the shares is
 within the tolerance. The tolerance is two standard deviations of the estimate's error, without the part that
 is the chance of the window's own rows.
+
+A second test does the same for the error with its sign: e, at least −`cap` and at most `cap`, as a share of
+this range. The first test cannot see a bias whose sign turns, and the second one no errors that grow on both
+sides. The second test runs if `bias` is among the metrics of errors, and the first one if another metric is
+(`choose_tests`). The estimated errors lose trust if one of the tests does. Each test has its own odds of 20
+to 1, as each model and each group has. So with both tests, right estimates lose trust with a probability of
+at most 10 %.
 
 **Assumption.** The labelled rows of a window are a random sample of it. A row that was picked with a
 probability, so that it stands for w rows, is used with the probability w / W, where W is the largest w so
@@ -21,7 +28,7 @@ lose trust. A difference below the tolerance is never detected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,7 +37,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints, mix
 from monitor.engine.labels.trust import TrustState, TrustTest, add_together
-from monitor.reports.trust import Bias, Trust
+from monitor.reports.trust import ERRORS_TESTED, Bias, Trust
 
 TOLERANCE = 2.0
 """The tolerance, in standard deviations of the estimate's error."""
@@ -38,7 +45,7 @@ TOLERANCE = 2.0
 _MOST_WAITING = 4096  # labelled rows of windows that are not closed yet
 _NEAREST = 1e-6  # to 0 and 1: the tolerance in logits is finite
 _INTEGERS = 2.0**64
-_COLUMNS = 2  # of a waiting row: its window and the size of its error
+_COLUMNS = 2  # of a waiting row: its window and its error, without the sign for a test of sizes
 
 
 class ExpectedError(NamedTuple):
@@ -47,7 +54,8 @@ class ExpectedError(NamedTuple):
     Parameters
     ----------
     mean : float
-        The mean of the errors' sizes, each at most `cap`, in the unit of the target.
+        The mean of the errors' sizes, each at most `cap`, in the unit of the target; for the test of the
+        bias, the mean of the errors, each from -`cap` to `cap`.
     deviation : float
         The standard deviation of the estimate's error, without the chance of the window's own rows.
     cap : float
@@ -79,6 +87,19 @@ class ErrorTestState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, test=self.test.restarted(window))
 
 
+def choose_tests(metrics: Collection[str]) -> tuple[str, ...]:
+    """Return those of `ERRORS_TESTED` that labels test if these metrics of errors are estimated.
+
+    Examples
+    --------
+    >>> choose_tests(["rmse", "bias"]), choose_tests(["bias"]), choose_tests([])
+    (('mae', 'bias'), ('bias',), ())
+    """
+    size, signed = ERRORS_TESTED
+    of_size = (size,) if any(metric != signed for metric in metrics) else ()
+    return (*of_size, signed) if signed in metrics else of_size
+
+
 class ErrorTest:
     """The running test of one series' estimated errors by its labelled rows.
 
@@ -90,6 +111,8 @@ class ErrorTest:
         The level of the interval of the difference.
     resume : ErrorTestState, optional
         A snapshot.
+    signed : bool
+        Whether to test the bias. By default, the test is of the sizes of the errors.
 
     Examples
     --------
@@ -105,10 +128,12 @@ class ErrorTest:
     (False, 2.0, 2.0, 99)
     """
 
-    def __init__(self, keep: int, level: float = 0.95, resume: ErrorTestState | None = None) -> None:
+    def __init__(
+        self, keep: int, level: float = 0.95, resume: ErrorTestState | None = None, signed: bool = False
+    ) -> None:
         state = resume or ErrorTestState()
         self.test = TrustTest(level=level, resume=state.test)
-        self._keep = keep
+        self._keep, self._signed = keep, signed
         self._cap, self._heaviest, self._seen = state.cap, state.heaviest, state.seen
         self._first, self._small = state.first, state.small.tolist()
         self._waiting: list[Floats] = [state.waiting] if len(state.waiting) else []
@@ -131,8 +156,9 @@ class ErrorTest:
         small = np.nan
         if expected is not None:
             self._cap = expected.cap
-            small = 1.0 - min(max(expected.mean / expected.cap, _NEAREST), 1.0 - _NEAREST)
-            deviation = expected.deviation / expected.cap
+            share = (expected.mean - self._least) / self._width
+            small = 1.0 - min(max(share, _NEAREST), 1.0 - _NEAREST)
+            deviation = expected.deviation / self._width
             self.test.begin_prediction(TOLERANCE * deviation / (small * (1.0 - small)))
         self._store(window, small)
         if self._waiting:
@@ -142,6 +168,16 @@ class ErrorTest:
             windows = rows[due, 0].astype(np.int64)
             self.test.add(windows, self._expected(windows), self._shares(rows[due, 1]))
         return before or self.lost_trust()
+
+    @property
+    def _least(self) -> float:
+        """The smallest error that counts as such."""
+        return -self._cap if self._signed else 0.0
+
+    @property
+    def _width(self) -> float:
+        """The difference between the largest and the smallest error that count as such."""
+        return self._cap - self._least
 
     def _store(self, window: int, small: float) -> None:
         stop = self._first + len(self._small)
@@ -160,11 +196,11 @@ class ErrorTest:
         expected: Floats = known[np.where(inside, place, -1)]
         return expected
 
-    def _shares(self, sizes: Floats) -> Floats:
-        """Return the complements of the errors' shares of the cap, 0 to 1."""
-        return 1.0 - np.minimum(sizes / self._cap, 1.0)
+    def _shares(self, errors: Floats) -> Floats:
+        """Return the complements of the errors' shares of the range, 0 to 1."""
+        return 1.0 - np.clip((errors - self._least) / self._width, 0.0, 1.0)
 
-    def pick(self, window: Ints, sizes: Floats, weight: Floats) -> tuple[Ints, Floats, Floats]:
+    def pick(self, window: Ints, errors: Floats, weight: Floats) -> tuple[Ints, Floats, Floats]:
         """Return the windows, the expected and the shown complements of the rows to test now.
 
         Rows of windows that are not closed wait.
@@ -173,11 +209,12 @@ class ErrorTest:
         ----------
         window : (n,) int64
             The number of each row's window.
-        sizes : (n,) float64
-            The absolute error of each row.
+        errors : (n,) float64
+            The prediction minus the label of each row.
         weight : (n,) float64
             The number of rows that each row stands for, 1 or more.
         """
+        errors = errors if self._signed else np.abs(errors)
         heaviest = np.maximum(np.maximum.accumulate(weight), self._heaviest)
         places = np.arange(self._seen, self._seen + len(weight), dtype=np.uint64)
         used = mix(places) < weight / heaviest * _INTEGERS
@@ -185,23 +222,27 @@ class ErrorTest:
         waits = used & (window >= self._first + len(self._small))
         if waits.any():
             room = _MOST_WAITING - sum(map(len, self._waiting))
-            rows = np.column_stack((window, sizes)).astype(np.float64)[waits]
+            rows = np.column_stack((window, errors)).astype(np.float64)[waits]
             self._waiting.append(rows[: max(room, 0)])
         used &= ~waits
-        return window[used], self._expected(window[used]), self._shares(sizes[used])
+        return window[used], self._expected(window[used]), self._shares(errors[used])
 
     def trust(self) -> Trust | None:
         """Return the result of the test, with the difference in the unit of the target; None without rows.
 
-        The bias is the labelled rows' mean size minus the predicted one, with sizes of at most the cap.
+        The difference is the labelled rows' mean size minus the predicted one, with sizes of at most the cap;
+        or that of the errors with their signs.
         """
         trust = self.test.trust()
-        if trust is None or trust.bias is None:
+        if trust is None:
+            return None
+        trust = replace(trust, metric=ERRORS_TESTED[self._signed])
+        if trust.bias is None:
             return trust
         expected, _ = self.test.since_change()
         bias = trust.bias
-        value, lower, upper = (-self._cap * each for each in (bias.value, bias.upper, bias.lower))
-        predicted = self._cap * (1.0 - float(expected.mean()))
+        value, lower, upper = (-self._width * each for each in (bias.value, bias.upper, bias.lower))
+        predicted = self._least + self._width * (1.0 - float(expected.mean()))
         return replace(trust, bias=Bias(value, lower, upper, bias.level, bias.rows), predicted=predicted)
 
     def lost_trust(self) -> Trust | None:
@@ -221,7 +262,9 @@ class ErrorTest:
         )
 
 
-def compare_errors(tests: Sequence[ErrorTest], of: Ints, window: Ints, sizes: Floats, weight: Floats) -> None:
+def compare_errors(
+    tests: Sequence[ErrorTest], of: Ints, window: Ints, errors: Floats, weight: Floats
+) -> None:
     """Test the estimated errors of several series on newly labelled rows, in one vectorised call.
 
     Parameters
@@ -229,12 +272,12 @@ def compare_errors(tests: Sequence[ErrorTest], of: Ints, window: Ints, sizes: Fl
     tests : sequence of ErrorTest
     of : (n,) int64
         The index of each row's test, nondecreasing.
-    window, sizes, weight : (n,) array
+    window, errors, weight : (n,) array
         As in `ErrorTest.pick`, with the rows of each test in the order of their labels.
     """
     starts = np.flatnonzero(np.diff(of, prepend=-1)).tolist()
     pieces = [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(of)], strict=True)]
-    picked = [tests[of[each.start]].pick(window[each], sizes[each], weight[each]) for each in pieces]
+    picked = [tests[of[each.start]].pick(window[each], errors[each], weight[each]) for each in pieces]
     if not picked:
         return
     windows, expected, shown = map(np.concatenate, zip(*picked, strict=True))

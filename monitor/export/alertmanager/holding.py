@@ -138,10 +138,12 @@ def _warming(one: SeriesView) -> bool:
 
 
 def _lost_metrics(one: SeriesView) -> tuple[str, ...]:
-    """Return the metrics of a series that are not trusted, of the two that labels test."""
+    """Return the metrics of a series that are not trusted, of those that labels test."""
     share = (one.share,) if one.contradicted or one.broken_features else ()
-    errors = (ERRORS_TESTED,) if one.lost_trust_in_errors or one.broken_features else ()
-    return share + errors
+    if one.broken_features:
+        return share + ERRORS_TESTED
+    lost = one.lost_trust_in_errors
+    return share if lost is None else (*share, *(each.metric for each in lost.lost))
 
 
 def _of_series(one: SeriesView, reported: tuple[str, ...]) -> Iterator[Condition]:
@@ -167,9 +169,10 @@ def _of_series(one: SeriesView, reported: tuple[str, ...]) -> Iterator[Condition
         labels = (*who, ("metric", one.share))
         yield Condition(UNTRUSTED, labels, describe_distrust(one), closed, patient=False)
     lost = one.lost_trust_in_errors
-    if lost is not None and not one.broken_features and ERRORS_TESTED not in reported:
-        labels = (*who, ("metric", ERRORS_TESTED))
-        yield Condition(UNTRUSTED, labels, describe_distrust_in_errors(one, lost), closed, patient=False)
+    for each in lost.lost if lost is not None and not one.broken_features else ():
+        if each.metric not in reported:
+            labels = (*who, ("metric", each.metric))
+            yield Condition(UNTRUSTED, labels, describe_distrust_in_errors(one, each), closed, patient=False)
     if any(one.feature_alarms.values()):
         yield Condition(DRIFTED_FEATURE, who, describe_drifted_features(one), closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:

@@ -263,7 +263,7 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
     if one.trust is not None and one.contradicted:
         yield "bad", sentence(one.trust, one.share)
     if (lost := one.lost_trust_in_errors) is not None:
-        yield "bad", error_sentence(one, lost)
+        yield from (("bad", error_sentence(one, each)) for each in lost.lost)
     if one.trust is not None and one.trust.confidences is not None:
         yield "soft", bias_sentence(one.trust.confidences)
     if one.certain:

@@ -32,7 +32,6 @@ from monitor.export.prometheus.distributions import confidence_rows, curve_rows,
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
 from monitor.export.prometheus.lines import SUFFIX, Lines, SeriesLines, family_of
 from monitor.export.prometheus.rows import Row, SharedLabels, known, rank_rows, shared, text
-from monitor.reports.trust import ERRORS_TESTED
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
@@ -400,10 +399,10 @@ def _own_rows(view: Any, who: dict[str, str], own: Sequence[OwnFamily]) -> list[
 
 def _trust_rows(one: SeriesView) -> Iterator[Row]:
     """Yield no rows before the first label, because an untested estimate has not passed a test."""
-    if one.trust_in_errors is not None:
-        of_errors = shared(("metric", ERRORS_TESTED))
-        yield "estimate_trusted", of_errors, float(one.trust_in_errors.trusted)
-        yield "estimate_evidence", of_errors, one.trust_in_errors.evidence
+    for each in one.trust_in_errors.both if one.trust_in_errors is not None else ():
+        of_errors = shared(("metric", each.metric))
+        yield "estimate_trusted", of_errors, float(each.trusted)
+        yield "estimate_evidence", of_errors, each.evidence
     if one.trust is None:
         return
     labels = shared(("metric", one.share))

@@ -41,8 +41,9 @@ DEFAULT_METRICS = ("mae", "rmse", "bias")
 ERROR_METRICS = (*DEFAULT_METRICS, "mape", "wape", "coverage", "r2")
 """The metrics of errors."""
 
-CAPPED = "capped"
-"""The name of the loss that is the absolute error, or `Reference.error_cap` if that is smaller."""
+CAPPED = {"mae": "capped", "bias": "capped_bias"}
+"""The names of two losses by the metric whose estimate labels test: |e| and e, with `Reference.error_cap` as
+the largest size."""
 
 TERMS = 10
 """The number of sums over labelled rows for `DEFAULT_METRICS`."""

@@ -19,6 +19,7 @@ from monitor.engine.labels.trust import ALARM, ratio
 from monitor.export.alertmanager.holding import BREACHED, UNTRUSTED, active_conditions
 from monitor.export.page import render_page
 from monitor.export.page.states import headline
+from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.export.prometheus.rows import untrusted_rows
 from monitor.reports.reader import from_json
 from monitor.reports.statements import describe, error_sentence
@@ -137,6 +138,25 @@ def test_rows_that_were_picked_more_often_count_less() -> None:
             mixed[stated] += not test.test.trusted
     assert mixed[False] == 20
     assert mixed[True] <= 3  # with a probability of 5 % each, more than 3 have one of 1.6 %
+
+
+def test_a_bias_that_turns_its_sign_loses_trust_and_sizes_alone_do_not_show_it() -> None:
+    rng = np.random.default_rng(4)
+    signed, sizes = ErrorTest(keep=10, signed=True), ErrorTest(keep=10)
+    expected = ExpectedError(mean=1.0, deviation=0.05, cap=5.0)
+    for window in range(6):
+        errors = rng.normal(1.0 if window < 5 else -1.0, 1.0, 100)
+        for test, mean in ((signed, 1.0), (sizes, 1.17)):
+            test.close(window, expected._replace(mean=mean))
+            add(test, window, errors)
+        assert signed.test.trusted == (window < 5)
+    assert sizes.test.trusted
+    lost = signed.trust()
+    assert lost is not None
+    assert lost.metric == "bias"
+    assert lost.predicted == pytest.approx(1.0)
+    assert lost.bias is not None
+    assert -2.5 < lost.bias.value < lost.bias.upper < 0.0
 
 
 def test_trust_returns_when_the_errors_are_as_estimated_again() -> None:
@@ -292,6 +312,72 @@ def test_a_new_baseline_and_another_version_begin_a_fresh_test() -> None:
     [one] = own.engine.view().series
     assert one.trust_in_errors is not None
     assert one.trust_in_errors.trusted or one.trust_in_errors.on_probation
+
+
+def turned(seed: int, n: int, by: float, start: float = 1.7e9) -> list[Record]:
+    """Return predictions with labels that are moved by `by`, within the tolerance if they were."""
+    records = predictions(seed, n, start=start)
+    for record in records:
+        error = record["label"] + by - record["prediction"]
+        record["label"] = record["prediction"] + (
+            min(max(error, -3.9), 3.9) if abs(error - by) < 3.9 else error
+        )
+    return records
+
+
+def test_a_bias_that_turns_is_shown_with_its_metric_in_line_page_metrics_and_alerts() -> None:
+    own = Rig({"t": SETTINGS}, {"t": reference_of_numbers(SETTINGS, turned(1, 2000, -1.0, 1.6e9))})
+    reports = own.feed(turned(2, 500, -1.0) + turned(3, 500, 1.0, 1.7e9 + 500))
+    view = own.engine.view()
+    [one] = view.series
+    lost = one.lost_trust_in_errors
+    assert lost is not None
+    assert [each.metric for each in lost.lost] == ["bias"]
+    assert lost.other is not None
+    assert lost.other.trusted
+    words = error_sentence(one, lost)
+    assert words.startswith("labels contradict the estimated bias: predicted +")
+    assert " labelled rows -" in words
+    assert words in render_page(AgentView(engine=view))
+    conditions = [each for each in active_conditions(AgentView(engine=view)) if each.name == UNTRUSTED]
+    assert [dict(each.labels)["metric"] for each in conditions] == ["bias"]
+    families = BlindsightCollector(lambda: AgentView(engine=view), 1000).collect()
+    [trusted] = [each for each in families if each.name == "blindsight_estimate_trusted"]
+    now = {each.labels["metric"]: each.value for each in trusted.samples}
+    assert now == {"within_tolerance": 1.0, "mae": 1.0, "bias": 0.0}
+    first = next(report for report in reports if report.trust_in_errors is not None)
+    assert b'"untrusted":[{"metric":"bias"' in to_json(first)
+    back = from_json(to_json(first)).trust_in_errors
+    assert back is not None
+    assert back.metric == "bias"
+    assert signals_of(first) >= {"labels contradict the estimated bias"}
+
+
+def test_a_state_of_an_older_version_begins_the_test_of_the_bias() -> None:
+    own = rig()
+    own.feed(predictions(2, 500))
+    snapshot = own.engine.snapshot()
+    [(task, group, series)] = snapshot.tasks["t"].series
+    older = msgspec.structs.replace(series, signed_errors=None)
+    tasks = {"t": msgspec.structs.replace(snapshot.tasks["t"], series=[(task, group, older)])}
+    own.engine = own.settings.build(msgspec.structs.replace(snapshot, tasks=tasks))
+    [one] = own.engine.view().series
+    assert one.trust_in_errors is not None
+    assert [each.metric for each in one.trust_in_errors.both] == ["mae"]
+    own.feed(predictions(3, 300, start=1.7e9 + 500))
+    [one] = own.engine.view().series
+    assert one.trust_in_errors is not None
+    assert {each.metric: each.labels for each in one.trust_in_errors.both} == {"mae": 800, "bias": 300}
+
+
+@pytest.mark.parametrize("metrics", [["bias"], ["mae"], ["wape"]])
+def test_only_the_tests_that_serve_a_metric_run(metrics: list[str]) -> None:
+    checked = regression(error_metrics=metrics, tolerance=4.0)
+    own = Rig({"t": checked}, {"t": reference_of_numbers(checked, predictions(1, 2000, start=1.6e9))})
+    own.feed(predictions(2, 300))
+    [one] = own.engine.view().series
+    assert one.trust_in_errors is not None
+    assert [each.metric for each in one.trust_in_errors.both] == ["bias" if metrics == ["bias"] else "mae"]
 
 
 def test_a_group_loses_trust_by_its_own_labels() -> None:
