@@ -97,8 +97,8 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "estimate_trusted": MetricFamily(
         "gauge",
-        "0 after labels contradict the predicted accuracy, or the estimated mae or bias, until a new test; "
-        "absent before the first label.",
+        "0 after labels contradict the predicted accuracy, or estimated errors, until a new test; absent "
+        "before the first label.",
     ),
     "estimate_evidence": MetricFamily(
         "gauge",
