@@ -72,12 +72,6 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
     SourceError
         A file is damaged.
     """
-    if options.drops is not DEFAULT_DROPS or options.starts is not DEFAULT_STARTS:
-        option = "--at" if options.drops is DEFAULT_DROPS else "--drop"
-        raise ConfigError(
-            f"--incident: expected neither --drop nor --at beside it, got {option}; run the two one after "
-            "the other"
-        )
     start, end = _checked_period(options)
     check_inputs(options)
     processes = processes_for(options.files, options.processes)
@@ -116,6 +110,12 @@ def backtest_incident(options: BacktestOptions, announce: Callable[[str], None])
 
 def _checked_period(options: BacktestOptions) -> tuple[float, float]:
     assert options.incident is not None
+    if options.drops is not DEFAULT_DROPS or options.starts is not DEFAULT_STARTS:
+        option = "--at" if options.drops is DEFAULT_DROPS else "--drop"
+        raise ConfigError(
+            f"--incident: expected neither --drop nor --at beside it, got {option}; run the two one after "
+            "the other"
+        )
     times = []
     for text in options.incident:
         try:
