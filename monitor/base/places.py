@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from monitor.base.records import Ints
+
+Named = tuple[tuple[str, ...], Ints]
+"""Names, and for each row the index of its name; -1 if the row has no name."""
 
 _FEW = (1 << 15) - 1
 """The largest code for which a counting sort is used, which is many times faster than comparisons."""
@@ -61,3 +65,27 @@ def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     edges = pairwise([*starts.tolist(), len(order)])
     return order, [(code, slice(*edge)) for code, edge in zip(in_order[starts].tolist(), edges, strict=True)]
+
+
+def unite_names(parts: Sequence[Named], order: Ints) -> Named:
+    """Return one list of names for all parts, each name once, and the index of each row's name.
+
+    Parameters
+    ----------
+    parts : sequence of Named
+        The names and the rows of each part.
+    order : (n,) int64
+        The order of the rows of the result, as indices into the rows of all parts.
+
+    Examples
+    --------
+    >>> names, codes = unite_names(
+    ...     [(("a", "b"), np.array([0, 1])), (("b", "c"), np.array([0, -1, 1]))], np.arange(5)
+    ... )
+    >>> names, codes.tolist()
+    (('a', 'b', 'c'), [0, 1, 1, -1, 2])
+    """
+    names = tuple(dict.fromkeys(name for own, _ in parts for name in own))
+    place = {name: i for i, name in enumerate(names)}
+    codes = [np.array([*(place[name] for name in own), -1], dtype=np.int64)[codes] for own, codes in parts]
+    return names, np.concatenate(codes)[order]

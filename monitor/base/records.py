@@ -289,6 +289,7 @@ class LabelBatch:
     model : (n,) int64
         Index into `models` of the labelled model; -1 if the label is for all models.
     models : tuple of str
+        Each name once.
     time : (n,) float64
         Seconds since the epoch, in the years 1 to 9999. NaN for a record without a time; the engine then uses
         the time of arrival.

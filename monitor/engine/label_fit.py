@@ -74,8 +74,15 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         """
         return {}
 
-    def may_run_in(self, chunk: Chunk) -> bool:
-        """Return whether a window that closes inside this chunk may make a job due at once."""
+    def may_run_in(self, chunk: Chunk, labels_stored: bool) -> bool:
+        """Return whether a window that closes inside this chunk may make a job due at once.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        labels_stored : bool
+            Whether labels of earlier chunks are stored, which may match answers of this chunk.
+        """
         return self.runs_inline
 
     def add_series(self, code: int) -> None:

@@ -158,7 +158,8 @@ class TaskEngine(TaskLogic):
         They must also wait if each window has its own calibration, because the newest calibration gives the
         confidences of later answers.
         """
-        return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
+        stored = len(self.join.rings["labels"]) > 0
+        return self._settings.task.adapts or any(fit.may_run_in(chunk, stored) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
         """Record that another agent has read the next records of a partition, which ends its ranges."""

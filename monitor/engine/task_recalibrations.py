@@ -87,13 +87,13 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         self._under_way = -1  # the series of the job under way
         self._due: dict[int, None] = {}  # in order
 
-    def may_run_in(self, chunk: Chunk) -> bool:
+    def may_run_in(self, chunk: Chunk, labels_stored: bool) -> bool:
         """Return whether a window that closes inside this chunk may make a job due at once.
 
         Only labels make a job due.
         """
         has_labels = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
-        return self.runs_inline and (has_labels or bool(self._due))
+        return self.runs_inline and (labels_stored or has_labels or bool(self._due))
 
     def add_series(self, code: int) -> None:
         """Add a series. If its stored state says that a recalibration is due, queue this recalibration."""

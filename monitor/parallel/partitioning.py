@@ -25,12 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.places import Named, unite_names
 from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch, Within
 from monitor.engine.clock import LEAP_SECONDS, EventClock
 from monitor.engine.labels.matching import labels_along, merged
-
-Named = tuple[tuple[str, ...], Ints]
-"""Names, and for each row the index of its name; -1 if the row has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,20 +345,12 @@ def _one(batches: Sequence[Batch]) -> Batch:
         for each in fields(Batch)
         if isinstance(getattr(batches[0], each.name), np.ndarray)
     }
-    models, columns["model"] = _united([(b.models, b.model) for b in batches], by_order)
-    _, columns["other"] = _united([(b.models, b.other) for b in batches], by_order)
-    versions, columns["version"] = _united([(b.versions, b.version) for b in batches], by_order)
+    models, columns["model"] = unite_names([(b.models, b.model) for b in batches], by_order)
+    _, columns["other"] = unite_names([(b.models, b.other) for b in batches], by_order)
+    versions, columns["version"] = unite_names([(b.versions, b.version) for b in batches], by_order)
     names = dict.fromkeys(name for batch in batches for name in batch.groups)
     groups = {
-        name: _united([b.groups.get(name, ((), np.full(len(b), -1))) for b in batches], by_order)
+        name: unite_names([b.groups.get(name, ((), np.full(len(b), -1))) for b in batches], by_order)
         for name in names
     }
     return Batch(task=batches[0].task, models=models, versions=versions, groups=groups, **columns)
-
-
-def _united(parts: Sequence[Named], order: Ints) -> Named:
-    """Return one list of names for all parts, and the index of each row's name, in this order of rows."""
-    names = tuple(dict.fromkeys(name for own, _ in parts for name in own))
-    place = {name: i for i, name in enumerate(names)}
-    codes = [np.array([*(place[name] for name in own), -1], dtype=np.int64)[codes] for own, codes in parts]
-    return names, np.concatenate(codes)[order]

@@ -8,10 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from monitor.cli.process import cores
 from monitor.cli.replay import Replayed, replay, series_of
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.config.file import load_config
+from monitor.parallel.scheduling import Scheduler
 from monitor.reports.views import EngineView, LabelOutcome
 from tests.cli.test_replay import WRITERS, Record
 from tests.connectors.spark.streams import TASKS, comparisons, write_input
@@ -126,6 +128,40 @@ def test_the_features_behind_an_alarm_are_those_of_one_process(tmp_path: Path) -
     lines = (tmp_path / "several" / "windows.ndjson").read_bytes()
     assert lines.count(b'"features":{"window":') >= 4
     assert b'{"feature":"hour","change":-0.' in lines
+
+
+def test_pieces_that_wait_until_others_are_read_are_computed_as_by_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine: workers read as much as they may, then compute several pieces at once."""
+    give = Scheduler._give
+
+    def read_first(self: Scheduler, worker: Any) -> None:
+        waiting, worker.waiting = worker.waiting, deque()
+        give(self, worker)
+        worker.waiting = waiting
+        if worker.order is None:
+            give(self, worker)
+
+    monkeypatch.setattr(Scheduler, "_give", read_first)
+    rng, models = np.random.default_rng(3), ("erm", "irm")
+    reference = [one for model in models for one in answers(rng, 500, model, start=1.6e9, labelled=True)]
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(reference))
+    records = []
+    for model in models:
+        for i, one in enumerate(answers(rng, 3000, model)):
+            label = CLASSES[int(rng.random() < one["scores"][1] ** 2)]
+            delay = rng.exponential(200)
+            late = {"id": one["id"], "model": model, "label": label, "time": one["time"] + delay}
+            records += [(i, one), (i + delay, late)]
+    stream = [one for _, one in sorted(records, key=lambda each: each[0])]
+    (tmp_path / "a.ndjson").write_bytes(ndjson(stream))
+    own = {"reference": {"path": "reference.ndjson"}, "calibration": {"refit_labels": 50}}
+    config = write_configuration(tmp_path, configuration(task=own))
+
+    both(config, [tmp_path / "a.ndjson"], piece=60_000)
+
+    assert b'"version":4,"interval"' in (tmp_path / "several" / "windows.ndjson").read_bytes()
 
 
 def test_times_that_leap_move_the_clock_of_the_whole_stream(tmp_path: Path) -> None:

@@ -270,6 +270,21 @@ def test_how_the_stream_is_cut_cannot_be_seen(
     assert engine_rig.engine.view() == drifted[0].engine.view()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("cuts", [[800], [800, 900], list(range(800, 2000, 171))])
+def test_labels_that_came_before_their_answers_make_later_answers_wait_however_the_stream_is_cut(
+    cuts: list[int],
+) -> None:
+    records = stream()
+    early = [*records[1:1600:2], *records[0::2]]
+    once, cut = rig(settings(), recalibrate), rig(settings(), recalibrate)
+
+    reports = once.feed(early)
+
+    assert lines(cut.feed_in_pieces(early, cuts)) == lines(reports)
+    assert versions(reports)[-1] >= 3
+
+
 def of_models(requests: int, seed: int) -> list[Record]:
     """Return three models answer the same requests in records of their own; labels come along, later or
     changed.

@@ -153,6 +153,20 @@ def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: in
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_labels_that_name_a_model_make_records_wait_in_joined_pieces_as_in_single_ones(at_once: int) -> None:
+    """A worker that is late gets several pieces at once; each brings the model's name again."""
+    engine_settings, records = settings(), stream(1)
+    models = {one["id"]: one["model"] for one in records if isinstance(one, dict) and "model" in one}
+    for one in records:
+        if isinstance(one, dict) and "label" in one and one.keys().isdisjoint({"scores", "models"}):
+            one |= {"model": models[one["id"]]} if one["id"] in models else {}
+    stretches = chunks(records, engine_settings.tasks, 1, 500)
+
+    assert in_shares(engine_settings, stretches, at_once) == in_one(engine_settings, stretches)
+
+
+@pytest.mark.slow
 def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did() -> None:
     rng = np.random.default_rng(2)
     engine_settings = settings(window={"max_age_seconds": 120.0, "min_size": 5})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.places import unite_names
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.engine.labels.columns import NO_LABEL, Answers, Matches, Pairs, weights
 from monitor.engine.labels.table import BoundedTable
@@ -202,7 +203,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers, truths: bool = Fa
 
 
 def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
-    """Return the labels of both batches as one batch, in order of arrival.
+    """Return the labels of both batches as one batch, in order of arrival. It lists each model once.
 
     Examples
     --------
@@ -214,6 +215,9 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
     >>> both = merged(labels([7, 8], [0, 5]), labels([7, 9], [3, 4], ("erm", "irm")))
     >>> both.key.tolist(), both.model.tolist(), both.models
     ([7, 7, 9, 8], [-1, 0, 1, -1], ('erm', 'irm'))
+    >>> both = merged(both, labels([5, 6], [6, 7], ("irm", "coral")))
+    >>> both.model.tolist(), both.models
+    ([-1, 0, 1, -1, 1, 2], ('erm', 'irm', 'coral'))
     """
     if not len(first) or not len(second):
         return first if len(first) else second
@@ -223,12 +227,13 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
     def both(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([left, right])[by_arrival]
 
+    models, model = unite_names([(first.models, first.model), (second.models, second.model)], by_arrival)
     return LabelBatch(
         task=first.task,
         key=both(first.key, second.key),
         label=both(first.label, second.label),
-        model=both(first.model, np.where(second.model >= 0, second.model + len(first.models), -1)),
-        models=(*first.models, *second.models),
+        model=model,
+        models=models,
         time=both(first.time, second.time),
         probability=both(first.probability, second.probability),
         order=order[by_arrival],
