@@ -176,7 +176,7 @@ def _too_short_for_a_season(
     what = "chart.season is not tried: it needs four weeks before the incident"
     if any(task.chart.season for task in config.scored_tasks.values()):
         what = "No limits by hour of the week had begun before the incident: they need four weeks"
-    also = f", and the longest reference has {max(spans):.1f} days" if spans else ""
+    also = f", the longest reference has {max(spans):.1f} days" if spans else ""
     if len(spans) < len(references):
         also += "; rows of a reference have no time: add `time` to them"
     return [f"{what}, and the files begin {before:.1f} days before it{also}."]
