@@ -133,7 +133,7 @@ def test_the_features_behind_an_alarm_are_those_of_one_process(tmp_path: Path) -
 def test_pieces_that_wait_until_others_are_read_are_computed_as_by_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a busy machine: workers read as much as they may, then compute several pieces at once."""
+    """Workers read as much as they may, then compute several pieces at once, as on a busy machine."""
     give = Scheduler._give
 
     def read_first(self: Scheduler, worker: Any) -> None:
