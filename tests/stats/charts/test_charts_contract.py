@@ -25,7 +25,7 @@ from monitor.stats.charts.detectors import best_weight
 from monitor.stats.charts.latch import RELEASE_WINDOWS, ChartLogic, Latch
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from monitor.stats.charts.settings import LimitsAndRules
-from monitor.stats.regression.metrics import DEFAULT_METRICS
+from monitor.stats.regression.metrics import ERROR_METRICS
 
 SIZE = 400
 KINDS = pytest.mark.parametrize("kind", sorted(CHARTS))
@@ -526,8 +526,8 @@ def test_each_metric_has_its_better_side_and_its_least_change() -> None:
     config = ChartConfig(kind="laney")
     for metric, entry in METRICS.items():
         chart = chart_for(config, metric)
-        smaller = metric in (*CALIBRATION_ERRORS, "mae", "rmse")
-        assert chart.better == (-1 if smaller else 0 if metric == "bias" else 1) == entry.better
+        smaller = metric in (*CALIBRATION_ERRORS, "mae", "rmse", "mape", "wape")
+        assert chart.better == (-1 if smaller else 0 if metric in ("bias", "coverage") else 1) == entry.better
         assert chart.bounds == entry.bounds
         assert chart.min_change == (0.01 if metric in SHARES else 0.0)
     every = ChartConfig(min_change=0.02)
@@ -535,7 +535,7 @@ def test_each_metric_has_its_better_side_and_its_least_change() -> None:
     assert [every.least_change(metric) for metric in ("accuracy", "ece", "mae")] == [0.02, 0.02, 0.0]
     assert [one.least_change(metric) for metric in ("accuracy", "ece", "bias")] == [0.03, 0.0, 0.0]
     silent = {metric for metric, entry in METRICS.items() if not entry.pages}
-    assert silent == {*CALIBRATION_ERRORS, *DEFAULT_METRICS}
+    assert silent == {*CALIBRATION_ERRORS, *ERROR_METRICS}
     ratios = [metric for metric, entry in METRICS.items() if entry.scale == "ratio"]
     assert ratios == list(MinChange.model_fields)
     assert {*ratios} == {*get_args(Metric), *SHARES}
