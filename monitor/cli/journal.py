@@ -19,7 +19,7 @@ from monitor.base.results import Estimate
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports import features
 from monitor.reports.attribution import sentence as said_where
-from monitor.reports.statements import error_sentence, in_unit, three_digits
+from monitor.reports.statements import RATIOS, error_sentence, three_digits
 from monitor.reports.trust import ERRORS_TESTED, sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
 from monitor.reports.window_report import WindowReport, rfc3339
@@ -225,12 +225,11 @@ def _which(report: WindowReport, metric: str) -> str:
 def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE) -> str:
     """Return the series, the metric, the window and its estimate as text."""
     value = "unknown"
-    for each in report.estimates:
-        if (each.metric, each.estimator) == (metric, estimator) and isinstance(each.result, Estimate):
-            value = f"{each.result.value:.4f} ({each.result.lower:.4f} to {each.result.upper:.4f})"
-    for each in report.values:
-        if (each.metric, each.estimator) == (metric, DOUBLY_ROBUST) and isinstance(each.result, Estimate):
-            value = in_unit(each.result, each.unit or "")
+    for each in (*report.estimates, *report.values):
+        shown, result = estimator if each.unit is None else DOUBLY_ROBUST, each.result
+        if (each.metric, each.estimator) == (metric, shown) and isinstance(result, Estimate):
+            number, lower, upper = _numbers(each.unit, result.value, result.lower, result.upper)
+            value = f"{number} ({lower} to {upper}){_unit(each.unit)}"
     return f"{_which(report, metric)}: {value}"
 
 
@@ -242,11 +241,11 @@ def _limits(chart: ChartView) -> str:
 
 def _numbers(unit: str | None, *values: float) -> list[str]:
     """Format ratios with four decimals, and numbers in a unit with three digits."""
-    return [f"{value:.4f}" for value in values] if unit is None else three_digits(*values)
+    return [f"{value:.4f}" for value in values] if unit in RATIOS else three_digits(*values)
 
 
 def _unit(unit: str | None) -> str:
-    return f" {unit}" if unit else ""
+    return "" if unit in RATIOS else f" {unit}".rstrip()
 
 
 class JournalSinks(AgentSinks):

@@ -145,7 +145,7 @@ class FeatureSplitter:
             known = rounded(self._split_of_error(metric, before, now.value), _decimals(change))
         return Attribution(metric, round(change, _decimals(change)), FEATURE, (), features=known, unit=unit)
 
-    @property
+    @cached_property
     def _errors(self) -> Floats:
         """The prediction minus the label of each row of the reference."""
         assert self._reference is not None

@@ -339,19 +339,16 @@ class LossReference:
             See `estimate`.
         """
         usable = np.isfinite(columns).all(axis=1) & ~self._ratio.unseen(columns).any(axis=1)
-        design = self._fits.additive.design(columns[usable])
-        units = np.exp(self._powers[:, None] * np.clip(design @ self._fits.scale, *self._fits.scales))
         every = np.full((len(self.names), len(columns)), np.nan)
-        every[:, usable] = units * (self._fits.expected @ design.T)
+        every[:, usable] = self._fits.at(columns[usable], self._powers)[2]
         return dict(zip(self.names, every, strict=True))
 
     def _means(
         self, columns: Floats, shares: Floats, functions: Mapping[str, LossFunction]
     ) -> dict[str, MeanLoss | Unknown]:
         n, fits = len(columns), self._fits
-        design = fits.additive.design(columns)
-        units = np.exp(self._powers[:, None] * np.clip(design @ fits.scale, *fits.scales))
-        value = (units * (fits.expected @ design.T)).mean(axis=1) + self.residuals @ shares
+        design, units, expected = fits.at(columns, self._powers)
+        value = expected.mean(axis=1) + self.residuals @ shares
         known, undefined = self._combined(np.maximum(value, self.least), functions)
         residuals, scales = known.mix @ self.residuals, units[known.scale]
         relative = known.squared @ design.T
@@ -443,6 +440,12 @@ class _Fits(NamedTuple):
     scales: tuple[float, float]
     expected: Floats
     squared: Floats
+
+    def at(self, columns: Floats, powers: Ints) -> tuple[Floats, Floats, Floats]:
+        """Return the design of rows (n, 1 + P), and the unit and the expectation of each loss (L, n)."""
+        design = self.additive.design(columns)
+        units = np.exp(powers[:, None] * np.clip(design @ self.scale, *self.scales))
+        return design, units, units * (self.expected @ design.T)
 
 
 class _Combined(NamedTuple):
