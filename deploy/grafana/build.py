@@ -35,8 +35,8 @@ _PAGES = {
 """Of each dashboard, its link to the page of an agent: what it is called, and where it leads."""
 
 
-def _links(found: builders.Dashboard, name: str, runbooks: str) -> builders.Dashboard:
-    found = found.link(
+def _links(board: builders.Dashboard, name: str, runbooks: str) -> builders.Dashboard:
+    board = board.link(
         builders.DashboardLink("Blindsight")
         .type(DashboardLinkType.DASHBOARDS)
         .tags(["blindsight"])
@@ -44,14 +44,14 @@ def _links(found: builders.Dashboard, name: str, runbooks: str) -> builders.Dash
         .keep_time(True)
     )
     title, address = _PAGES[name]
-    found = found.link(
+    board = board.link(
         builders.DashboardLink(title).type(DashboardLinkType.LINK).url(address).target_blank(True)
     )
     if runbooks:
-        found = found.link(
+        board = board.link(
             builders.DashboardLink("Runbooks").type(DashboardLinkType.LINK).url(runbooks).target_blank(True)
         )
-    return found
+    return board
 
 
 def built(name: str, runbooks: str = "") -> dict[str, Any]:
@@ -63,8 +63,8 @@ def built(name: str, runbooks: str = "") -> dict[str, Any]:
     runbooks : str
         Address of the alerts' pages; no link to them if empty.
     """
-    found, titles = NAMES[name]()
-    encoded = json.dumps(_links(found, name, runbooks).build(), cls=JSONEncoder, sort_keys=True)
+    board, titles = NAMES[name]()
+    encoded = json.dumps(_links(board, name, runbooks).build(), cls=JSONEncoder, sort_keys=True)
     ready: dict[str, Any] = json.loads(encoded)
     for number, each in enumerate(ready["panels"], start=1):
         each["id"] = number
@@ -84,7 +84,7 @@ def files(runbooks: str = "") -> dict[Path, str]:
         name: json.dumps(built(name, runbooks), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         for name in NAMES
     }
-    found = {HERE / "dashboards" / f"blindsight-{name}.json": text for name, text in texts.items()}
+    dashboards = {HERE / "dashboards" / f"blindsight-{name}.json": text for name, text in texts.items()}
     head = (
         "# Written by `python -m deploy.grafana.build`: Grafana's sidecar takes dashboards from this label.\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: blindsight-dashboards\n"
@@ -94,7 +94,7 @@ def files(runbooks: str = "") -> dict[Path, str]:
     for name, text in texts.items():
         lines = "".join(f"    {line}\n" for line in text.splitlines())
         body += f"  blindsight-{name}.json: |\n{lines}"
-    return found | {HERE / "configmap.yaml": head + body}
+    return dashboards | {HERE / "configmap.yaml": head + body}
 
 
 def main(words: Sequence[str] | None = None) -> int:

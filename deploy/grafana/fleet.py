@@ -95,7 +95,7 @@ def _table() -> Any:
     columns = {"task": "task", "model": "model"} | {
         f"Value #{letter}": name for letter, name in zip("ABCDEFG", names, strict=True)
     }
-    found = sheet(
+    panel = sheet(
         "Models, the worst first",
         "The worst state of each model, its estimate in the last closed window with its interval, and the "
         "bound it is held to. Choose metric and estimator above; click a model for its dashboard.",
@@ -104,10 +104,10 @@ def _table() -> Any:
         columns,
         (24, 10),
     ).sort_by([TableSortByFieldState().display_name("state").desc(True)])
-    found = found.override_by_name("state", [state, coloured]).override_by_name("model", [link])
+    panel = panel.override_by_name("state", [state, coloured]).override_by_name("model", [link])
     for name in ("estimate", "lower", "upper", "objective"):
-        found = found.override_by_name(name, percent)
-    return found.override_by_name("newest window", [models.DynamicConfigValue("unit", "s")])
+        panel = panel.override_by_name(name, percent)
+    return panel.override_by_name("newest window", [models.DynamicConfigValue("unit", "s")])
 
 
 def _over_time() -> list[Any]:

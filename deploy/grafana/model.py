@@ -47,7 +47,7 @@ def _estimates() -> Any:
     names = ["estimate", "lower", "upper", "objective", "points above it", "state"]
     names += ["labels say", "labels, lower", "labels, upper"]
     letters = "ABCDEFGHI"
-    found = sheet(
+    panel = sheet(
         "Estimates now",
         "Each metric in the last closed window with its interval; the floor or ceiling that it is held to, "
         "and the distance from it; what labels say of the newest window that they reached. Choose the "
@@ -61,12 +61,12 @@ def _estimates() -> Any:
     state = models.DynamicConfigValue("mappings", mapped_states())
     coloured = models.DynamicConfigValue("custom.cellOptions", {"type": "color-background"})
     percent = [models.DynamicConfigValue("unit", "percentunit"), models.DynamicConfigValue("decimals", 1)]
-    found = found.override_by_name("state", [state, coloured])
-    found = found.override_by_name("points above it", [models.DynamicConfigValue("decimals", 1)])
+    panel = panel.override_by_name("state", [state, coloured])
+    panel = panel.override_by_name("points above it", [models.DynamicConfigValue("decimals", 1)])
     for name in names:
         if name not in ("state", "points above it"):
-            found = found.override_by_name(name, percent)
-    return found
+            panel = panel.override_by_name(name, percent)
+    return panel
 
 
 def _now() -> list[Any]:
@@ -255,7 +255,7 @@ def _bias_and_lag() -> list[Any]:
     ]
 
 
-def _annotated(found: dashboard.Dashboard) -> tuple[dashboard.Dashboard, dict[str, str]]:
+def _annotated(board: dashboard.Dashboard) -> tuple[dashboard.Dashboard, dict[str, str]]:
     marks = [
         annotation(
             "Alarms",
@@ -286,8 +286,8 @@ def _annotated(found: dashboard.Dashboard) -> tuple[dashboard.Dashboard, dict[st
         ),
     ]
     for query, _title in marks:
-        found = found.annotation(query)
-    return found, {query.build().name: title for query, title in marks}
+        board = board.annotation(query)
+    return board, {query.build().name: title for query, title in marks}
 
 
 def model() -> tuple[dashboard.Dashboard, dict[str, str]]:

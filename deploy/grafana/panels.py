@@ -38,17 +38,17 @@ class Query:
 
 
 def _targets(queries: Sequence[Query], instant: bool = False) -> list[prometheus.Dataquery]:
-    found = []
+    targets = []
     for letter, query in zip("ABCDEFGHIJKLMNOP", queries, strict=False):
         target = prometheus.Dataquery().expr(query.expr).ref_id(letter).datasource(SOURCE)
         if query.name:
             target = target.legend_format(query.name)
-        found.append(
+        targets.append(
             target.instant().format(PromQueryFormat.TABLE)
             if instant
             else target.range().format(PromQueryFormat.TIME_SERIES)
         )
-    return found
+    return targets
 
 
 def _placed(panel: Any, title: str, description: str, unit: str, size: tuple[int, int]) -> Any:
@@ -80,7 +80,7 @@ def chart(
     title: str, description: str, unit: str, queries: Sequence[Query], size: tuple[int, int] = (12, 8)
 ) -> timeseries.Panel:
     """Lines over time. A value is a window's, and holds until the next window closes: so they are steps."""
-    found: timeseries.Panel = (
+    panel: timeseries.Panel = (
         _placed(timeseries.Panel(), title, description, unit, size)
         .targets(_targets(queries))
         .legend(_legend())
@@ -90,7 +90,7 @@ def chart(
         .line_width(1)
         .fill_opacity(0)
     )
-    return found
+    return panel
 
 
 def properties(**values: Any) -> list[models.DynamicConfigValue]:
@@ -131,7 +131,7 @@ def number(
     size: tuple[int, int] = (4, 4),
 ) -> stat.Panel:
     """One figure, coloured from each step on: ``(None, "green"), (1, "red")``."""
-    found: stat.Panel = (
+    panel: stat.Panel = (
         _placed(stat.Panel(), title, description, unit, size)
         .targets(_targets([Query(query)]))
         .color_mode(common.BigValueColorMode.BACKGROUND)
@@ -140,7 +140,7 @@ def number(
         .thresholds(thresholds(steps))
         .no_value("none")
     )
-    return found
+    return panel
 
 
 def thresholds(steps: Sequence[tuple[float | None, str]]) -> dashboard.ThresholdsConfig:
@@ -166,7 +166,7 @@ def mapped_states() -> list[Any]:
 
 def states(title: str, description: str, query: Query, size: tuple[int, int]) -> statetimeline.Panel:
     """A strip of states a model."""
-    found: statetimeline.Panel = (
+    panel: statetimeline.Panel = (
         _placed(statetimeline.Panel(), title, description, "none", size)
         .targets(_targets([query]))
         .mappings(mapped_states())
@@ -175,7 +175,7 @@ def states(title: str, description: str, query: Query, size: tuple[int, int]) ->
         .line_width(0)
         .merge_values(True)
     )
-    return found
+    return panel
 
 
 def sheet(
@@ -194,12 +194,12 @@ def sheet(
         Field by field what to call it, in this order: labels, and ``Value #A`` (``Value`` where there is one
         query only) for the value of the first query. What is not named is left out.
     """
-    found: table.Panel = (
+    panel: table.Panel = (
         _placed(table.Panel(), title, description, unit, size)
         .targets(_targets(queries, instant=True))
         .transformations(_joined(columns, merged=len(queries) > 1))
     )
-    return found
+    return panel
 
 
 def bars(
@@ -208,7 +208,7 @@ def bars(
     """What is true now as bars side by side, by the label that is the first of `columns`, as in `sheet`."""
     first = next(iter(columns.values()))
     order = models.DataTransformerConfig(id_val="sortBy", options={"sort": [{"field": first}]})
-    found: barchart.Panel = (
+    panel: barchart.Panel = (
         _placed(barchart.Panel(), title, description, unit, (12, 8))
         .targets(_targets(queries, instant=True))
         .transformations([*_joined(columns, merged=len(queries) > 1), order])
@@ -219,7 +219,7 @@ def bars(
         .legend(_legend())
         .tooltip(_tooltip())
     )
-    return found
+    return panel
 
 
 def _joined(columns: Mapping[str, str], merged: bool) -> list[models.DataTransformerConfig]:
@@ -250,7 +250,7 @@ def buckets(title: str, description: str, unit: str, query: str, interval: str) 
     """
     axis = heatmap.YAxisConfig().unit(unit)
     target = _targets([Query(query, "{{le}}")])[0].format(PromQueryFormat.HEATMAP)
-    found: heatmap.Panel = (
+    panel: heatmap.Panel = (
         _placed(heatmap.Panel(), title, description, unit, (12, 8))
         .targets([target])
         .interval(interval)
@@ -261,14 +261,14 @@ def buckets(title: str, description: str, unit: str, query: str, interval: str) 
         .filter_values(heatmap.FilterValueRange().le(1e-9))
         .show_legend()
     )
-    return found
+    return panel
 
 
 def variable(
     name: str, label: str, query: str, *, several: bool = True, first: str = "", regex: str = ""
 ) -> dashboard.QueryVariable:
     """A variable that Prometheus fills, anew when the time range changes."""
-    found: dashboard.QueryVariable = (
+    choice: dashboard.QueryVariable = (
         dashboard.QueryVariable(name)
         .label(label)
         .datasource(SOURCE)
@@ -277,13 +277,13 @@ def variable(
         .sort(models.VariableSort.ALPHABETICAL_ASC)
     )
     if regex:
-        found = found.regex(regex)
+        choice = choice.regex(regex)
     if several:
-        found = found.multi(True).include_all(True).all_value(".+")
-        return found.current(models.VariableOption(selected=True, text="All", value="$__all"))
+        choice = choice.multi(True).include_all(True).all_value(".+")
+        return choice.current(models.VariableOption(selected=True, text="All", value="$__all"))
     if first:
-        found = found.current(models.VariableOption(selected=True, text=first, value=first))
-    return found
+        choice = choice.current(models.VariableOption(selected=True, text=first, value=first))
+    return choice
 
 
 def variables(one_model: bool) -> list[Any]:
@@ -314,8 +314,8 @@ def page_of(agents: str) -> dashboard.QueryVariable:
         What picks the agent's series among those of `blindsight_page_info`, PromQL.
     """
     address = f"query_result(blindsight_page_info{{{AGENT}}}{agents})"
-    found = variable("page", "Page", address, several=False, regex='/url="([^"]*)"/')
-    return found.hide(models.VariableHide.HIDE_VARIABLE)
+    page = variable("page", "Page", address, several=False, regex='/url="([^"]*)"/')
+    return page.hide(models.VariableHide.HIDE_VARIABLE)
 
 
 def annotation(name: str, expr: str, color: str, title: str) -> tuple[dashboard.AnnotationQuery, str]:
@@ -330,13 +330,13 @@ def assembled(
     title: str, uid: str, description: str, chosen: Sequence[Any], rows: Mapping[str, Sequence[Any]]
 ) -> dashboard.Dashboard:
     """A dashboard of variables, and of rows of panels by their titles."""
-    found = dashboard.Dashboard(title).uid(uid).tags(["blindsight"]).readonly().refresh("1m")
-    found = found.time("now-24h", "now").timezone("browser").description(description)
-    found = found.tooltip(models.DashboardCursorSync.CROSSHAIR)
+    board = dashboard.Dashboard(title).uid(uid).tags(["blindsight"]).readonly().refresh("1m")
+    board = board.time("now-24h", "now").timezone("browser").description(description)
+    board = board.tooltip(models.DashboardCursorSync.CROSSHAIR)
     for each in chosen:
-        found = found.with_variable(each)
+        board = board.with_variable(each)
     for name, panels in rows.items():
-        found = found.with_row(dashboard.Row(name))
+        board = board.with_row(dashboard.Row(name))
         for panel in panels:
-            found = found.with_panel(panel)
-    return found
+            board = board.with_panel(panel)
+    return board
